@@ -1,0 +1,92 @@
+"""The bring-ups of the graph, described once, as data. Launch files and `tr-vam up` both read them.
+
+A bring-up knows which nodes run and which parameters they need; it starts nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from tr_vam_ros.errors import InputError
+from tr_vam_ros.sim.tasks import EpisodeKey, find_task
+
+GUIDANCE = ('off', 'flat', 'adaptive')
+CLOCKS = ('real_time', 'lockstep')
+NAMESPACE = '/tr_vam'
+
+# The simulator renders on the thread that answers trajectories, beside a model on the same two
+# cores; the real robot's 50 ms would fire on load.
+SIM_ACCEPT_TIMEOUT = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class NodeSpec:
+    """One node: the executable of `scripts/` and its parameters."""
+
+    executable: str
+    parameters: dict[str, Any] = field(default_factory=dict)
+
+    def arguments(self) -> list[str]:
+        """Command-line arguments for the executable."""
+        arguments = ['--ros-args', '-r', f'__ns:={NAMESPACE}']
+        for name, value in self.parameters.items():
+            arguments += ['-p', f'{name}:={_yaml(value)}']
+        return arguments
+
+
+def yam_sim(
+    *,
+    task: int = 1,
+    seed: int = 0,
+    guidance: str = 'adaptive',
+    preset: str = 'tiny_yam',
+    clock: str = 'real_time',
+    episode_seconds: float = 20.0,
+    record: str = '',
+) -> list[NodeSpec]:
+    """The whole graph on the simulated YAM cell. Raises InputError on a value nobody has."""
+    chosen = find_task(task)
+    _one_of('guidance', guidance, GUIDANCE)
+    _one_of('clock', clock, CLOCKS)
+    if seed < 0:
+        raise InputError(f'seed {seed}: must be 0 or more')
+    lockstep = clock == 'lockstep'
+    prefix = str(EpisodeKey(chosen.scene, task, seed, 0)).rsplit('/', 1)[0]
+    sim_time = {'use_sim_time': True} if lockstep else {}
+    nodes = [
+        NodeSpec('yam_sim', {'clock': clock}),
+        NodeSpec('camera_stack', {'lockstep': lockstep, **sim_time}),
+        NodeSpec('policy', {'preset': preset, 'guidance': guidance, 'seed': seed, **sim_time}),
+        NodeSpec(
+            'chunk_executor',
+            {
+                'simulated': True,
+                'clock': clock,
+                'episode_prefix': prefix,
+                'instruction': chosen.instruction,
+                'episode_seconds': float(episode_seconds),
+                'accept_timeout': SIM_ACCEPT_TIMEOUT,
+                **sim_time,
+            },
+        ),
+    ]
+    if record:
+        nodes.append(NodeSpec('recorder', {'directory': record, **sim_time}))
+    return nodes
+
+
+BRINGUPS = {'yam_sim': yam_sim}
+
+
+def _one_of(name: str, value: str, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise InputError(f'{name} {value!r}: unknown; choose one of {", ".join(choices)}')
+
+
+def _yaml(value: Any) -> str:
+    if isinstance(value, bool):
+        return 'true' if value else 'false'
+    if isinstance(value, str):
+        return "'" + value.replace("'", "''") + "'"
+    return repr(value)

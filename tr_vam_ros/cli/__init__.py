@@ -1,0 +1,1 @@
+"""The commands of `./tr-vam`: one file each. They wire things up and decide nothing."""

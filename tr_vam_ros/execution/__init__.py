@@ -1,0 +1,1 @@
+"""Safe execution of action chunks: checks, re-timing, one timeline, the state machine. No ROS."""

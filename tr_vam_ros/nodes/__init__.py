@@ -1,0 +1,1 @@
+"""The ROS nodes: parameters in, messages out. What they decide stands in classes without ROS."""

@@ -1,0 +1,81 @@
+"""Starting, spinning and stopping a node; time; nothing else.
+
+Ctrl-C and SIGTERM end a node cleanly. A node that was started by a supervisor (`TR_VAM_SUPERVISED`)
+also ends when that supervisor dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable
+
+import rclpy
+from builtin_interfaces.msg import Time
+from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
+from rclpy.node import Node
+
+from tr_vam_ros.errors import InputError
+from tr_vam_ros.execution.timeline import SECOND
+
+SUPERVISED = 'TR_VAM_SUPERVISED'
+_PR_SET_PDEATHSIG = 1
+
+
+def stamp_of(time_ns: int) -> Time:
+    return Time(sec=time_ns // SECOND, nanosec=time_ns % SECOND)
+
+
+def nanoseconds(stamp: Time) -> int:
+    return stamp.sec * SECOND + stamp.nanosec
+
+
+def ros_now_ns(node: Node) -> int:
+    return node.get_clock().now().nanoseconds
+
+
+def die_with_parent() -> None:
+    """Asks the kernel for SIGTERM when the supervising process ends."""
+    parent = os.environ.get(SUPERVISED)
+    if not parent:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() != int(parent):  # it died before the line above
+        sys.exit(0)
+
+
+def run_node(make: Callable[[], Node]) -> None:
+    """Makes the node and spins it until a signal; exits 2 with one line on an InputError."""
+    die_with_parent()
+    rclpy.init()
+    node = None
+    code = 0
+    try:
+        node = make()
+        spin = getattr(node, 'spin', None)
+        if spin is not None:
+            spin()
+        else:
+            executor = SingleThreadedExecutor()
+            executor.add_node(node)
+            executor.spin()
+    except (KeyboardInterrupt, ExternalShutdownException):
+        pass
+    except InputError as error:
+        print(f'error: {error}', file=sys.stderr, flush=True)
+        code = 2
+    finally:
+        if node is not None:
+            close = getattr(node, 'close', None)
+            if close is not None:
+                close()
+            node.destroy_node()
+        rclpy.try_shutdown()
+    sys.exit(code)
+
+
+def steady() -> float:
+    return time.monotonic()
