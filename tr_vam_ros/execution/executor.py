@@ -4,8 +4,10 @@
         ^               ^                                               |   ^
         | disarm        | end of episode                    chunk       v   | next request
         |               +------------------------ [RAMPING ->] EXECUTING ---+
-        +-- any state         HOLDING: a fault braked both arms; ends the episode, then IDLE when
-                              the cause is gone.   STOPPED: `stop`, latched until armed again.
+        +-- any state
+
+    HOLDING: a stream went stale; both arms have braked, the episode is over; IDLE when it is back.
+    STOPPED: `stop`, or arms that do not do what they were told; latched until armed again.
 
 One instance belongs to one thread. Every method that takes `now` takes the same two clocks: ROS
 time for data, the steady clock for watchdogs. Nothing here reads a clock of its own, so a plain
@@ -189,7 +191,9 @@ class ChunkExecutor:
             self.watchdogs.trajectory_accepted(arm)
         elif self.state in MOVING:
             self.counters.rejected += 1
-            self._hold(now, f'the {arm} controller rejected a trajectory: {text}')
+            self._fault(
+                now, f'the {arm} controller rejected a trajectory: {text}', State.STOPPED
+            )
 
     def chunk(self, now: Now, chunk: Chunk) -> None:
         """Executes the awaited chunk, ignores any other, refuses a bad one whole."""
@@ -229,14 +233,17 @@ class ChunkExecutor:
         if self.state in (State.DISARMED, State.STOPPED):
             return
         moving = self.state in MOVING
-        fault = self.watchdogs.fault(now.ros_ns, now.steady, moving, self.timeline)
+        fault = self.watchdogs.stream_fault(now.ros_ns, now.steady, moving)
         if self.state is State.HOLDING:
             if not fault and now.ros_ns >= self.timeline.end_ns:
                 self._ramp_next = True
                 self._change(State.IDLE)
             return
         if fault and self.state is not State.IDLE:
-            self._hold(now, fault)
+            self._fault(now, fault, State.HOLDING)
+            return
+        if moving and (fault := self.watchdogs.motor_fault(now.steady, self.timeline)):
+            self._fault(now, fault, State.STOPPED)
             return
         if self.state is State.RAMPING and now.ros_ns >= self._ramp_end_ns:
             self._change(State.EXECUTING)
@@ -360,10 +367,10 @@ class ChunkExecutor:
         self._row_ends = np.zeros(0, dtype=np.int64)
         self._send(now)
 
-    def _hold(self, now: Now, reason: str) -> None:
+    def _fault(self, now: Now, reason: str, state: State) -> None:
         self._brake(now)
         self._end_episode(now, 'fault', reason)
-        self._change(State.HOLDING, reason)
+        self._change(state, reason)
 
     def _end_episode(self, now: Now, outcome: str, reason: str) -> None:
         if not self.episodes.key:

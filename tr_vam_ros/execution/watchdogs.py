@@ -62,16 +62,12 @@ class Watchdogs:
     def trajectory_accepted(self, arm: str) -> None:
         self._unanswered.discard(arm)
 
-    def fault(self, ros_ns: int, steady: float, moving: bool, timeline: Timeline) -> str:
-        """Why both arms must hold, empty when all is well."""
-        return (
-            self.stream_fault(ros_ns, steady, moving)
-            or (moving and self._answer_fault(steady))
-            or (moving and self._tracking_fault(steady, timeline))
-            or ''
-        )
+    def motor_fault(self, steady: float, timeline: Timeline) -> str:
+        """Why a motion that was sent is not happening; '' when all is well."""
+        return self._answer_fault(steady) or self._tracking_fault(steady, timeline)
 
     def stream_fault(self, ros_ns: int, steady: float, moving: bool) -> str:
+        """Why nothing should be planned or executed now; '' when all is well."""
         if self.duplicate:
             return self.duplicate
         if self.joints_fault:
