@@ -35,8 +35,8 @@ class Parameters:
 class CameraStack(Node):
     """Single-threaded: every callback runs on the executor's thread."""
 
-    def __init__(self) -> None:
-        super().__init__('camera_stack')
+    def __init__(self, **options) -> None:
+        super().__init__('camera_stack', **options)
         self.parameters = declare(self, Parameters)
         lockstep = self.parameters.lockstep
         # In lockstep the clock's arrival lags behind the frames': a stack is judged by its skew.

@@ -70,8 +70,8 @@ class Parameters:
 class ChunkExecutorNode(Node):
     """Single-threaded: the state machine is entered from one executor thread only."""
 
-    def __init__(self) -> None:
-        super().__init__('chunk_executor')
+    def __init__(self, **options) -> None:
+        super().__init__('chunk_executor', **options)
         self.parameters = p = declare(self, Parameters)
         lockstep = p.clock == 'lockstep'
         self._machine = ChunkExecutor(

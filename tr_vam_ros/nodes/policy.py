@@ -59,8 +59,8 @@ def torch_threads(asked: int, cores: int) -> int:
 class Policy(LifecycleNode):
     """Callbacks run on one executor thread, inference and its publications on the worker's."""
 
-    def __init__(self) -> None:
-        super().__init__('policy')
+    def __init__(self, **options) -> None:
+        super().__init__('policy', **options)
         self.parameters = declare(self, Parameters)
         self._diagnostics = Diagnostics(self)
         self._observations = Observations()

@@ -29,8 +29,8 @@ class Parameters:
 class Recorder(Node):
     """Single-threaded: the writer is called from the executor's thread alone."""
 
-    def __init__(self) -> None:
-        super().__init__('recorder')
+    def __init__(self, **options) -> None:
+        super().__init__('recorder', **options)
         self.parameters = declare(self, Parameters)
         if not self.parameters.directory:
             raise InputError('parameter directory of recorder: empty; name the folder of the bag')

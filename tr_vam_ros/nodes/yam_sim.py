@@ -55,8 +55,8 @@ class Parameters:
 class YamSim(Node):
     """Everything runs on the thread that calls `spin`: callbacks, physics, rendering."""
 
-    def __init__(self) -> None:
-        super().__init__('yam_sim')
+    def __init__(self, **options) -> None:
+        super().__init__('yam_sim', **options)
         self.parameters = declare(self, Parameters)
         self._lockstep = self.parameters.clock == 'lockstep'
         self._diagnostics = Diagnostics(self)
