@@ -159,10 +159,10 @@ class Policy(LifecycleNode):
             config, seed=self.parameters.seed, guidance=self.parameters.guidance
         )
         expected = (yam.IMAGE_HEIGHT, yam.IMAGE_WIDTH)
-        if tuple(policy.image_size) != expected or config.action_dim != yam.DOF:
+        if tuple(policy.image_size) != expected or config.head.action_dim != yam.DOF:
             raise InputError(
                 f'preset {self.parameters.preset}: image {tuple(policy.image_size)} and '
-                f'{config.action_dim} joints, but the YAM has {expected} and {yam.DOF}; '
+                f'{config.head.action_dim} joints, but the YAM has {expected} and {yam.DOF}; '
                 'choose a YAM preset'
             )
         return policy
@@ -218,7 +218,7 @@ class Policy(LifecycleNode):
             language_weight=replan.language_weight,
             plan_weight=replan.plan_weight,
             frame_attention=[float(mass) for mass in replan.frame_attention],
-            layer=self._policy.config.temporal_ratio_layer,
+            layer=self._policy.config.head.tr_layer,
             schedule=self.parameters.guidance,
             branches=list(replan.branches),
             milliseconds=float(replan.milliseconds['total']),

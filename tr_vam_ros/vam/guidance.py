@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES, GuidanceConfig
+
+if TYPE_CHECKING:
+    import torch
 
 # Below this a baseline is no measurement: dividing by it would guide at the cap for ever.
 SMALLEST_BASELINE = 1e-6
@@ -58,3 +62,24 @@ def guidance_weights(
     else:
         scale = 1.0 if schedule == 'flat' else 0.0
     return GuidanceWeights(scale, scale * config.language_weight, scale * config.plan_weight)
+
+
+def guided_velocity(
+    velocities: dict[str, torch.Tensor], weights: GuidanceWeights
+) -> torch.Tensor:
+    """v_cond + w_lang (v_cond - v_null) + w_plan (v_plan - v_cond), branches that ran alone."""
+    conditional = velocities['conditional']
+    guided = conditional
+    if 'null' in velocities:
+        guided = guided + weights.language_weight * (conditional - velocities['null'])
+    if 'plan' in velocities:
+        guided = guided + weights.plan_weight * (velocities['plan'] - conditional)
+    return guided
+
+
+def baseline_warning(baseline: float) -> str:
+    """A line for diagnostics if `baseline` is unusable, else an empty one."""
+    if is_usable_baseline(baseline):
+        return ''
+    reason = 'is not finite' if not math.isfinite(baseline) else 'is too small to divide by'
+    return f'TR baseline {baseline:g} {reason}: adaptive guidance is off until a new episode'

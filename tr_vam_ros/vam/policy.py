@@ -7,8 +7,6 @@ read lazily (spec section 3): the conditional branch says whether the other two 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
-
 import numpy as np
 import torch
 
@@ -18,36 +16,19 @@ from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.flow_schedule import sigma_grid
 from tr_vam_ros.vam.guidance import (
     GuidanceWeights,
+    baseline_warning,
     check_schedule,
     guidance_weights,
-    is_usable_baseline,
+    guided_velocity,
 )
 from tr_vam_ros.vam.noise import keyed_noise
 from tr_vam_ros.vam.observation import check_image, check_proprio
 from tr_vam_ros.vam.random_weights import initialise_backbone, initialise_head, seeded
+from tr_vam_ros.vam.replan import Replan
 from tr_vam_ros.vam.stopwatch import Stopwatch
 from tr_vam_ros.vam.temporal_ratio import ratio_of_frames
 from tr_vam_ros.vam.text_conditioning import TextConditioning, check_instruction
 from tr_vam_ros.vam.video_backbone import VideoBackbone
-
-
-@dataclass(frozen=True, eq=False)
-class Replan:
-    """The result of one replan."""
-
-    actions: np.ndarray  # float32 (a, k), embodiment units
-    temporal_ratio: float
-    baseline: float  # TR0 of the episode; this replan's own ratio if none was committed yet
-    scale: float  # s of Algorithm 3
-    language_weight: float
-    plan_weight: float
-    frame_attention: np.ndarray  # float64 (t,), attention mass on each latent frame
-    branches: tuple[str, ...]  # video branches that ran, of 'conditional', 'null', 'plan'
-    milliseconds: dict[str, float]  # wall time by stage, and 'total'
-    warning: str  # '' normally
-    key: str  # of the episode
-    index: int  # of the replan in the episode
-    episode: int = field(repr=False)  # counts `reset_episode`: tells stale replans
 
 
 class VideoActionPolicy:
@@ -229,7 +210,7 @@ class VideoActionPolicy:
             frame_attention=frame_attention,
             branches=tuple(prefixes),
             milliseconds=watch.milliseconds(),
-            warning=_baseline_warning(baseline),
+            warning=baseline_warning(baseline),
             key=key,
             index=index,
             episode=self._episode,
@@ -313,23 +294,3 @@ class VideoActionPolicy:
                 'replan: the weights produced actions that are not finite; load other weights'
             )
         return actions
-
-
-def guided_velocity(
-    velocities: dict[str, torch.Tensor], weights: GuidanceWeights
-) -> torch.Tensor:
-    """v_cond + w_lang (v_cond - v_null) + w_plan (v_plan - v_cond), branches that ran alone."""
-    conditional = velocities['conditional']
-    guided = conditional
-    if 'null' in velocities:
-        guided = guided + weights.language_weight * (conditional - velocities['null'])
-    if 'plan' in velocities:
-        guided = guided + weights.plan_weight * (velocities['plan'] - conditional)
-    return guided
-
-
-def _baseline_warning(baseline: float) -> str:
-    if is_usable_baseline(baseline):
-        return ''
-    reason = 'is not finite' if not math.isfinite(baseline) else 'is too small to divide by'
-    return f'TR baseline {baseline:g} {reason}: adaptive guidance is off until a new episode'
