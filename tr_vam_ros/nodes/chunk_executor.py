@@ -36,7 +36,7 @@ from tr_vam_ros.nodes.topics import (
 )
 from tr_vam_ros.nodes.trajectories import joint_trajectory
 
-TICK_SECONDS = 0.01
+TICK_SECONDS = 0.02
 GRAPH_CHECK_SECONDS = 0.5
 SLOW_CHUNK_SECONDS = 2.0  # a wait that is worth a line in diagnostics
 

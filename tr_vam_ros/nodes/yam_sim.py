@@ -86,7 +86,7 @@ class YamSim(Node):
             )
         self.create_subscription(Episode, EPISODE.name, self._on_episode, EPISODE.qos)
         if self._lockstep:
-            self._clock = self.create_publisher(Clock, CLOCK.name, CLOCK.qos)
+            self._clock_publisher = self.create_publisher(Clock, CLOCK.name, CLOCK.qos)
             self.create_subscription(
                 ReplanRequest,
                 REPLAN_REQUEST.name,
@@ -222,7 +222,7 @@ class YamSim(Node):
     # ---- outputs ---------------------------------------------------------------------------------
 
     def _publish_clock(self) -> None:
-        self._clock.publish(Clock(clock=stamp_of(self._cell.now_ns)))
+        self._clock_publisher.publish(Clock(clock=stamp_of(self._cell.now_ns)))
 
     def _publish_joint_state(self) -> None:
         positions, velocities, efforts = self._cell.world.joint_state()

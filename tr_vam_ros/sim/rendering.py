@@ -16,6 +16,9 @@ from types import ModuleType
 from tr_vam_ros.errors import InputError
 
 VARIABLE = 'MUJOCO_GL'
+# Mesa's software renderer starts a thread per core; for pictures this small they cost more than
+# they bring, and the policy needs the core.
+_MESA_THREADS = ('LP_NUM_THREADS', '1')
 _EGL = ('libEGL.so.1', 'libEGL.so')
 _OSMESA = ('libOSMesa.so.8', 'libOSMesa.so.6', 'libOSMesa.so')
 _GPU_FILES = ('/dev/dri/renderD*', '/dev/nvidia[0-9]*')
@@ -47,6 +50,7 @@ def import_mujoco() -> ModuleType:
 
     Raises InputError when the user's value is none of MuJoCo's or nothing can draw.
     """
+    os.environ.setdefault(*_MESA_THREADS)
     if 'mujoco' not in sys.modules and not os.environ.get(VARIABLE):
         os.environ[VARIABLE] = choose_backend()
     try:

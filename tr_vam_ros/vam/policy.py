@@ -6,7 +6,6 @@ read lazily (spec section 3): the conditional branch says whether the other two 
 
 from __future__ import annotations
 
-import math
 import numpy as np
 import torch
 
