@@ -21,7 +21,14 @@ from tr_vam_ros.execution.timeline import SECOND, Timeline
 from tr_vam_ros.msg import ActionChunk, Episode, ExecutorState, ReplanRequest, SimEvent
 from tr_vam_ros.nodes.diagnostics import ERROR, OK, WARN, Diagnostics
 from tr_vam_ros.nodes.parameters import declare, parameter
-from tr_vam_ros.nodes.runtime import nanoseconds, ros_now_ns, run_node, stamp_of, steady
+from tr_vam_ros.nodes.runtime import (
+    LatestMessage,
+    nanoseconds,
+    ros_now_ns,
+    run_node,
+    stamp_of,
+    steady,
+)
 from tr_vam_ros.nodes.topics import (
     ACTION_CHUNK,
     EPISODE,
@@ -32,7 +39,6 @@ from tr_vam_ros.nodes.topics import (
     SIM_EVENTS,
     STACKED_IMAGE,
     TRAJECTORIES,
-    latest,
 )
 from tr_vam_ros.nodes.trajectories import joint_trajectory
 
@@ -106,11 +112,10 @@ class ChunkExecutorNode(Node):
         self._states = self.create_publisher(
             ExecutorState, EXECUTOR_STATE.name, EXECUTOR_STATE.qos
         )
-        self.create_subscription(JointState, p.joint_states_topic, self._on_joints, latest())
+        # Watchdogs look at the newest once a tick; a callback for each would cost a fifth of a core.
+        self._joints = LatestMessage(self, JointState, p.joint_states_topic)
         # Only the stamp matters: the raw message spares turning a third of a megabyte into Python.
-        self.create_subscription(
-            Image, STACKED_IMAGE.name, self._on_image_bytes, latest(), raw=True
-        )
+        self._image = LatestMessage(self, Image, STACKED_IMAGE.name, raw=True)
         self.create_subscription(ActionChunk, ACTION_CHUNK.name, self._on_chunk, ACTION_CHUNK.qos)
         self.create_subscription(
             String, SET_INSTRUCTION.name, self._on_instruction, SET_INSTRUCTION.qos
@@ -180,15 +185,16 @@ class ChunkExecutorNode(Node):
 
     # ---- inputs ----------------------------------------------------------------------------------
 
-    def _on_joints(self, message: JointState) -> None:
-        self._machine.joint_state(
-            self._now(), nanoseconds(message.header.stamp), message.name, message.position
-        )
-
-    def _on_image_bytes(self, data: bytes) -> None:
-        # CDR: 4 bytes of encapsulation (the second tells the byte order), then header.stamp.
-        seconds, rest = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
-        self._machine.image(self._now(), seconds * SECOND + rest)
+    def _look(self) -> None:
+        """Takes what joint states and cameras have brought since the last tick."""
+        joints, data = self._joints.take(), self._image.take()
+        if joints is not None:
+            stamp_ns = nanoseconds(joints.header.stamp)
+            self._machine.joint_state(self._now(), stamp_ns, joints.name, joints.position)
+        if data is not None:
+            # CDR: 4 bytes of encapsulation (the second tells the byte order), then header.stamp.
+            seconds, rest = struct.unpack_from('<iI' if data[1] & 1 else '>iI', data, 4)
+            self._machine.image(self._now(), seconds * SECOND + rest)
 
     def _on_chunk(self, message: ActionChunk) -> None:
         self._machine.chunk(
@@ -227,6 +233,7 @@ class ChunkExecutorNode(Node):
             self._machine.success(now, message.episode_key, message.text)
 
     def _tick(self) -> None:
+        self._look()
         self._machine.tick(self._now())
 
     def _check_graph(self) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from rclpy.clock import Clock, ClockType
 from rclpy.lifecycle import LifecycleNode, LifecycleState, TransitionCallbackReturn
+from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Header
 
@@ -24,7 +25,13 @@ from tr_vam_ros.nodes.images import rgb_from_message
 from tr_vam_ros.nodes.observations import Observation, Observations
 from tr_vam_ros.nodes.parameters import declare, parameter
 from tr_vam_ros.nodes.replan_worker import ReplanWorker
-from tr_vam_ros.nodes.runtime import nanoseconds, ros_now_ns, run_node, stamp_of
+from tr_vam_ros.nodes.runtime import (
+    PausableGroup,
+    nanoseconds,
+    ros_now_ns,
+    run_node,
+    stamp_of,
+)
 from tr_vam_ros.nodes.topics import (
     ACTION_CHUNK,
     EPISODE,
@@ -32,9 +39,12 @@ from tr_vam_ros.nodes.topics import (
     REPLAN_REQUEST,
     STACKED_IMAGE,
     TEMPORAL_RATIO,
+    reliable,
 )
 
 PATIENCE_NS = SECOND // 2
+# What the middleware keeps while the sensors are paused: enough to pair a frame with its state.
+KEPT_IMAGES, KEPT_JOINT_STATES = 2, 30
 
 
 @dataclass
@@ -44,6 +54,9 @@ class Parameters:
         'adaptive', 'guidance schedule', choices=('off', 'flat', 'adaptive')
     )
     seed: int = parameter(0, 'seed of random weights and of the noise', low=0)
+    precision: str = parameter(
+        'auto', "of the video model's products", choices=('auto', 'float32', 'bfloat16')
+    )
     threads: int = parameter(0, 'torch threads; 0: one on two cores or fewer, else half', low=0)
     joint_states_topic: str = parameter(JOINT_STATES.name, 'joint states of both arms')
     autostart: bool = parameter(True, 'configure and activate without being asked')
@@ -67,19 +80,26 @@ class Policy(LifecycleNode):
         self._worker: ReplanWorker | None = None
         self._policy = None
         self._active = False
-        self._chunks = self.create_publisher(ActionChunk, ACTION_CHUNK.name, ACTION_CHUNK.qos)
-        self._ratios = self.create_publisher(
-            TemporalRatio, TEMPORAL_RATIO.name, TEMPORAL_RATIO.qos
-        )
+        # Made on activation: who asks whether there is a policy sees one that answers.
+        self._chunks = self._ratios = None
         self.create_subscription(
             ReplanRequest, REPLAN_REQUEST.name, self._on_request, REPLAN_REQUEST.qos
         )
-        self.create_subscription(Image, STACKED_IMAGE.name, self._on_image, STACKED_IMAGE.qos)
+        # While the model thinks nobody looks at what comes in: no interpreter time for it.
+        self._sensors = PausableGroup()
+        self.create_subscription(
+            Image,
+            STACKED_IMAGE.name,
+            self._on_image,
+            reliable(KEPT_IMAGES),
+            callback_group=self._sensors,
+        )
         self.create_subscription(
             JointState,
             self.parameters.joint_states_topic,
             self._on_joint_state,
-            JOINT_STATES.qos,
+            reliable(KEPT_JOINT_STATES),
+            callback_group=self._sensors,
         )
         self.create_subscription(Episode, EPISODE.name, self._on_episode, EPISODE.qos)
         if self.parameters.autostart:
@@ -109,13 +129,14 @@ class Policy(LifecycleNode):
             publish=self._publish,
             report=self._report,
             patience_ns=PATIENCE_NS,
+            thinking=self._pause_sensors,
         )
         self._worker.start()
         self._diagnostics.set(OK, 'loaded, not active')
         return TransitionCallbackReturn.SUCCESS
 
     def on_activate(self, state: LifecycleState) -> TransitionCallbackReturn:
-        others = self.count_publishers(ACTION_CHUNK.name) - 1
+        others = self.count_publishers(ACTION_CHUNK.name)
         if others > 0:
             self._diagnostics.set(
                 ERROR,
@@ -123,6 +144,13 @@ class Policy(LifecycleNode):
                 'per graph: stop the other one or use another namespace',
             )
             return TransitionCallbackReturn.FAILURE
+        # Plain publishers: the worker's generation decides what goes out, not the lifecycle's.
+        self._chunks = Node.create_publisher(
+            self, ActionChunk, ACTION_CHUNK.name, ACTION_CHUNK.qos
+        )
+        self._ratios = Node.create_publisher(
+            self, TemporalRatio, TEMPORAL_RATIO.name, TEMPORAL_RATIO.qos
+        )
         self._active = True
         self._diagnostics.set(OK, 'active')
         return super().on_activate(state)
@@ -130,6 +158,8 @@ class Policy(LifecycleNode):
     def on_deactivate(self, state: LifecycleState) -> TransitionCallbackReturn:
         self._active = False
         self._worker.cancel()
+        for publisher in (self._chunks, self._ratios):
+            self.destroy_publisher(publisher)
         self._diagnostics.set(OK, 'loaded, not active')
         return super().on_deactivate(state)
 
@@ -156,7 +186,10 @@ class Policy(LifecycleNode):
         torch.set_num_threads(torch_threads(self.parameters.threads, os.cpu_count() or 1))
         config = VamConfig.from_yaml(self.parameters.preset)
         policy = VideoActionPolicy.from_config(
-            config, seed=self.parameters.seed, guidance=self.parameters.guidance
+            config,
+            seed=self.parameters.seed,
+            guidance=self.parameters.guidance,
+            precision=self.parameters.precision,
         )
         expected = (yam.IMAGE_HEIGHT, yam.IMAGE_WIDTH)
         if tuple(policy.image_size) != expected or config.head.action_dim != yam.DOF:
@@ -235,6 +268,11 @@ class Policy(LifecycleNode):
         # Both are built before either goes out.
         self._ratios.publish(ratio)
         self._chunks.publish(chunk)
+
+    def _pause_sensors(self, thinking: bool) -> None:
+        self._sensors.paused = thinking
+        if not thinking and self.executor is not None:
+            self.executor.wake()
 
     def _report(self, warning: str) -> None:
         if warning:

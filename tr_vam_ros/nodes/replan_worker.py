@@ -37,13 +37,18 @@ class ReplanWorker:
         publish: Callable[[Wanted, Observation, Any], None],
         report: Callable[[str], None],
         patience_ns: int,
+        thinking: Callable[[bool], None] = lambda on: None,
     ) -> None:
-        """`report` takes an error for the user; '' says that the last one is over."""
+        """report: takes an error for the user; '' says that the last one is over.
+
+        thinking: told True before and False after each inference, on the worker's thread.
+        """
         self._policy = policy
         self._observations = observations
         self._not_before_ns, self._now_ns = not_before_ns, now_ns
         self._publish, self._report = publish, report
         self._patience_ns = patience_ns
+        self._thinking = thinking
         self._lock = threading.Lock()
         self._generation = 0
         self._waiting: tuple[int, Wanted] | None = None
@@ -111,9 +116,13 @@ class ReplanWorker:
         if episode != self._episode:
             self._policy.reset_episode(*episode)
             self._episode = episode
-        replan = self._policy.replan(
-            observation.image, observation.proprio, index=request.replan_index, commit=False
-        )
+        self._thinking(True)
+        try:
+            replan = self._policy.replan(
+                observation.image, observation.proprio, index=request.replan_index, commit=False
+            )
+        finally:
+            self._thinking(False)
         with self._lock:
             if generation != self._generation:
                 return

@@ -35,10 +35,11 @@ from tr_vam_ros.nodes.topics import (
     SIM_EVENTS,
     TRAJECTORIES,
 )
-from tr_vam_ros.sim.cell import CONTROL_NS, STEP_NS, Cell
+from tr_vam_ros.sim.cell import CONTROL_NS, JOINT_STATE_NS, Cell
 from tr_vam_ros.sim.lockstep import LockstepBarrier
 from tr_vam_ros.sim.tasks import EpisodeKey
 from tr_vam_ros.sim.trajectory import Trajectory, TrajectoryPoint
+from tr_vam_ros.sim.yam_cameras import CameraModel
 from tr_vam_ros.sim.yam_world import YamWorld
 
 LOCKSTEP_START_NS = 10 * SECOND  # ROS time 0 means "no clock yet"
@@ -75,6 +76,10 @@ class YamSim(Node):
         self._infos = {
             camera: self.create_publisher(CameraInfo, topic.name, topic.qos)
             for camera, topic in CAMERA_INFOS.items()
+        }
+        self._camera_infos = {
+            camera: _camera_info(camera, self._cell.world.camera_info(camera))
+            for camera in yam.CAMERAS
         }
         self._events = self.create_publisher(SimEvent, SIM_EVENTS.name, SIM_EVENTS.qos)
         for arm, topic in TRAJECTORIES.items():
@@ -124,10 +129,10 @@ class YamSim(Node):
                 self._publish_frames()
             if self._scene is not None:
                 self._place_scene()
-            ahead_ns = self._cell.now_ns + STEP_NS - (
-                self._start_ns + time.monotonic_ns() - started
-            )
-            self._executor.spin_once(timeout_sec=max(0, ahead_ns) / SECOND)
+            # Until the next joint state is due; a message ends the wait.
+            due_ns = (self._cell.now_ns // JOINT_STATE_NS + 1) * JOINT_STATE_NS
+            wall_ns = self._start_ns + time.monotonic_ns() - started
+            self._executor.spin_once(timeout_sec=max(0, due_ns - wall_ns) / SECOND)
 
     def _spin_lockstep(self) -> None:
         self._stand_still()
@@ -238,23 +243,12 @@ class YamSim(Node):
     def _publish_frames(self) -> None:
         stamp = stamp_of(self._cell.now_ns)
         for camera in yam.CAMERAS:
-            frame_id = f'{camera}_camera_color_optical_frame'
             picture = self._cell.world.render(camera)
+            frame_id = self._camera_infos[camera].header.frame_id
             self._images[camera].publish(message_from_rgb(picture, stamp, frame_id))
-            info = self._cell.world.camera_info(camera)
-            matrix = [float(value) for value in info.matrix.ravel()]
-            message = CameraInfo(
-                width=info.width,
-                height=info.height,
-                distortion_model='plumb_bob',
-                d=[0.0] * 5,
-                k=matrix,
-                r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
-                p=[*matrix[0:3], 0.0, *matrix[3:6], 0.0, *matrix[6:9], 0.0],
-            )
-            message.header.stamp = stamp
-            message.header.frame_id = frame_id
-            self._infos[camera].publish(message)
+            info = self._camera_infos[camera]
+            info.header.stamp = stamp
+            self._infos[camera].publish(info)
 
     def _publish_events(self) -> None:
         for kind, text in self._cell.world.poll_events():
@@ -264,6 +258,21 @@ class YamSim(Node):
         message = SimEvent(kind=kind, episode_key=self._key, text=text)
         message.header.stamp = stamp_of(self._cell.now_ns if stamp_ns is None else stamp_ns)
         self._events.publish(message)
+
+
+def _camera_info(camera: str, model: CameraModel) -> CameraInfo:
+    matrix = [float(value) for value in model.matrix.ravel()]
+    message = CameraInfo(
+        width=model.width,
+        height=model.height,
+        distortion_model='plumb_bob',
+        d=[0.0] * 5,
+        k=matrix,
+        r=[1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1.0],
+        p=[*matrix[0:3], 0.0, *matrix[3:6], 0.0, *matrix[6:9], 0.0],
+    )
+    message.header.frame_id = f'{camera}_camera_color_optical_frame'
+    return message
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from tr_vam_ros.vam.guidance import (
 )
 from tr_vam_ros.vam.noise import keyed_noise
 from tr_vam_ros.vam.observation import check_image, check_proprio
+from tr_vam_ros.vam.precision import choose_precision
 from tr_vam_ros.vam.random_weights import initialise_backbone, initialise_head, seeded
 from tr_vam_ros.vam.replan import Replan
 from tr_vam_ros.vam.stopwatch import Stopwatch
@@ -72,19 +73,26 @@ class VideoActionPolicy:
 
     @classmethod
     def from_config(
-        cls, config: VamConfig, seed: int = 0, guidance: str = 'adaptive'
+        cls,
+        config: VamConfig,
+        seed: int = 0,
+        guidance: str = 'adaptive',
+        precision: str = 'float32',
     ) -> VideoActionPolicy:
         """A policy of random weights, deterministic in `seed`, which also keys the noise.
 
-        guidance: 'off', 'flat' or 'adaptive'. Raises InputError for another.
+        guidance: 'off', 'flat' or 'adaptive'. precision: of the video model's products,
+        'float32', 'bfloat16' (the paper's) or 'auto'. Raises InputError for another.
         """
         check_schedule(guidance)
+        products = choose_precision(precision)
         with seeded(seed):
             backbone = VideoBackbone(config)
             text = TextConditioning(config.text, config.transformer.text_embed_dim)
             head = ActionHead(config.head, config.transformer.width)
             initialise_backbone(backbone, config.image.height, config.image.width)
             initialise_head(head)
+        backbone.precision = products
         return cls(config, backbone, text, head, seed=seed, guidance=guidance)
 
     @property

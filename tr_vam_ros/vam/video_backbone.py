@@ -48,6 +48,8 @@ class VideoBackbone(nn.Module):
             values = torch.tensor(getattr(self.vae.config, name)[: config.vae.z_dim])
             self.register_buffer(name, values.view(1, -1, 1, 1, 1))
         self.register_buffer('padding_mask', self._padding_mask(config), persistent=False)
+        # Of the networks' products; latents, solver and features stay float32.
+        self.precision = torch.float32
 
     def _padding_mask(self, config: VamConfig) -> torch.Tensor:
         """(1, 1, 1, h, w), 1 where a latent cell lies wholly outside the image."""
@@ -73,7 +75,9 @@ class VideoBackbone(nn.Module):
         if self.config.pad == 'pixels':
             height, width = (side * self.stride for side in self.latent_size)
             pixels = _pad_to(pixels, (height, width))  # 0: mid-grey
-        return self.vae.encode(pixels).latent_dist.mode()
+        with self._products():
+            latent = self.vae.encode(pixels).latent_dist.mode()
+        return latent.to(pixels.dtype)
 
     def rollout(
         self, observation: torch.Tensor, noise: torch.Tensor, context: torch.Tensor
@@ -116,13 +120,22 @@ class VideoBackbone(nn.Module):
         timestep = torch.where(
             is_anchor, self.config.anchor_timestep, timestep.reshape(-1, 1, 1, 1, 1)
         ).expand(batch, -1, -1, -1, -1)
-        return self.transformer(
-            hidden_states=torch.where(is_anchor, observation, latent),
-            timestep=timestep,
-            encoder_hidden_states=context,
-            condition_mask=torch.cat([mask, self.padding_mask.expand_as(mask)], dim=1),
-            return_dict=False,
-        )[0]
+        with self._products():
+            velocity = self.transformer(
+                hidden_states=torch.where(is_anchor, observation, latent),
+                timestep=timestep,
+                encoder_hidden_states=context,
+                condition_mask=torch.cat([mask, self.padding_mask.expand_as(mask)], dim=1),
+                return_dict=False,
+            )[0]
+        return velocity.to(latent.dtype)
+
+    def _products(self) -> torch.autocast:
+        return torch.autocast(
+            self.latents_mean.device.type,
+            dtype=torch.bfloat16,
+            enabled=self.precision is torch.bfloat16,
+        )
 
     def features(
         self, latent: torch.Tensor, observation: torch.Tensor, sigma: torch.Tensor,
@@ -145,7 +158,8 @@ class VideoBackbone(nn.Module):
             pass
         finally:
             handle.remove()
-        return captured[0].unflatten(1, (latent.shape[2], *self.feature_grid))
+        features = captured[0].to(latent.dtype)
+        return features.unflatten(1, (latent.shape[2], *self.feature_grid))
 
 
 def _pad_to(frames: torch.Tensor, size: tuple[int, int]) -> torch.Tensor:
