@@ -67,7 +67,7 @@ def main(arguments: list[str]) -> int:
     )
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     task = find_task(options.task)
     video = VideoWriter(str(options.video)) if options.video else None
     try:
@@ -143,9 +143,9 @@ def _run(options: Demo, graph, task, console: Console) -> dict:
 
 def _line(ratio) -> str:
     return (
-        f'  {ratio.episode_key.rsplit("/", 1)[-1]} replan {ratio.replan_index:3d}   '
-        f'TR {ratio.temporal_ratio:6.3f}   baseline {ratio.baseline:6.3f}   '
-        f'scale {ratio.scale:5.3f}   {"+".join(ratio.branches):24s} {ratio.milliseconds:6.0f} ms'
+        f'{ratio.episode_key.rsplit("/", 1)[-1]} replan {ratio.replan_index:2d}  '
+        f'TR {ratio.temporal_ratio:6.3f}  baseline {ratio.baseline:6.3f}  '
+        f'scale {ratio.scale:5.3f}  {ratio.milliseconds:5.0f} ms  {"+".join(ratio.branches)}'
     )
 
 

@@ -60,7 +60,10 @@ class Monitor(Node):
         on_replan: Callable[[TemporalRatio], None] = lambda ratio: None,
         on_frame: Callable[[int, np.ndarray], None] | None = None,
     ) -> None:
-        """on_replan: each new TemporalRatio. on_frame: stamp and RGB picture of the top camera."""
+        """on_replan: each new TemporalRatio.
+
+        on_frame: stamp and RGB picture of the top camera, from the start of the first episode on.
+        """
         super().__init__('monitor', namespace=NAMESPACE)
         self._on_replan, self._on_frame = on_replan, on_frame
         self.episodes: dict[str, EpisodeRecord] = {}
@@ -149,4 +152,6 @@ class Monitor(Node):
             )
 
     def _image(self, message: Image) -> None:
-        self._on_frame(nanoseconds(message.header.stamp), rgb_from_message(message))
+        stamp_ns = nanoseconds(message.header.stamp)
+        if any(stamp_ns > record.start_ns > 0 for record in self.episodes.values()):
+            self._on_frame(stamp_ns, rgb_from_message(message))
