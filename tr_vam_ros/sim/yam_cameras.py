@@ -1,22 +1,29 @@
-"""The three D405 cameras of the cell: where they are mounted and what their lens sees."""
+"""The three D405 cameras of the cell: where they are mounted, what their lens sees, their noise."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from tr_vam_ros.embodiments import yam
 from tr_vam_ros.errors import InputError
+from tr_vam_ros.sim.rendering import import_mujoco
+
+mujoco = import_mujoco()
 
 # Position (m) and quaternion (w, x, y, z) of the optical frame: x right, y down, z forward.
 # Top camera in `left_base`, wrist cameras in the flange's frame (station model).
 TOP_MOUNT = ((-0.166495, -0.305, 0.954321), (0.18301, -0.68301, 0.68301, -0.18301))
 WRIST_MOUNT = ((0.0, -0.070435, 0.077006), (-0.976295, 0.216445, 0.0, 0.0))
-# The D405's colour field of view is 87 x 58 degrees at 16:9 (data sheet). Cropping to the policy's
-# 4:3 leaves the vertical angle as it is.
+# The D405's colour field of view is 87 x 58 degrees at 16:9 (data sheet). We assume that its
+# 640x480, of which the policy's 224x168 is a reduction, is a crop of the sides: the vertical angle
+# stays, the horizontal one becomes 73 degrees. A calibrated camera will differ by a degree or so.
 VERTICAL_FOV = 58.0  # degrees
+# MuJoCo's cameras look along -z with y up: half a turn about x from an optical frame.
+_FROM_OPTICAL = np.array((0.0, 1.0, 0.0, 0.0))
+# Of 255. As with a real sensor no picture comes twice, so a frozen one shows.
+NOISE_LEVELS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +43,15 @@ def add_cameras(spec) -> None:
 
 
 def camera_model(width: int, height: int) -> CameraModel:
-    """Intrinsics of any of the three at a picture size in pixels."""
+    """Intrinsics of any of the three at a picture size in pixels, square pixels.
+
+    Pixel (u, v) covers u - 0.5 to u + 0.5, as in ROS and OpenCV: the optical axis meets the
+    picture at ((width - 1) / 2, (height - 1) / 2).
+    """
     focal = height / 2 / np.tan(np.radians(VERTICAL_FOV) / 2)
-    matrix = np.array([[focal, 0, width / 2], [0, focal, height / 2], [0, 0, 1.0]])
+    matrix = np.array(
+        [[focal, 0.0, (width - 1) / 2], [0.0, focal, (height - 1) / 2], [0.0, 0.0, 1.0]]
+    )
     return CameraModel(matrix, width, height)
 
 
@@ -49,8 +62,15 @@ def camera_number(name: str) -> int:
     return yam.CAMERAS.index(name)
 
 
+def add_noise(picture: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
+    """A copy of a uint8 picture with up to NOISE_LEVELS added or taken; same seed, same bits."""
+    noise = np.random.default_rng(seed).integers(
+        -NOISE_LEVELS, NOISE_LEVELS + 1, picture.shape, dtype=np.int8
+    )
+    return np.clip(picture.astype(np.int16) + noise, 0, 255).astype(np.uint8)
+
+
 def _add(body, name: str, position, optical) -> None:
-    # MuJoCo's cameras look along -z with y up: half a turn about x from an optical frame.
-    w, x, y, z = optical
-    x, y, z, w = (Rotation.from_quat([x, y, z, w]) * Rotation.from_euler('x', np.pi)).as_quat()
-    body.add_camera(name=name, pos=position, quat=[w, x, y, z], fovy=VERTICAL_FOV)
+    quat = np.empty(4)
+    mujoco.mju_mulQuat(quat, np.array(optical), _FROM_OPTICAL)
+    body.add_camera(name=name, pos=position, quat=quat, fovy=VERTICAL_FOV)
