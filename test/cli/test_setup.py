@@ -40,7 +40,9 @@ def test_doctor_on_a_bare_clone_says_what_is_missing_and_installs_nothing(clone)
 
 
 def test_two_first_starts_at_once_make_one_whole_environment(clone):
-    first = subprocess.Popen(['./tr-vam', 'python', '-c', 'print(1)'], cwd=clone)
+    clean = ['env', '-u', 'AMENT_PREFIX_PATH', '-u', 'PYTHONPATH', '-u', 'LD_LIBRARY_PATH',
+             '-u', '_ROS_WHEELS_BOOTSTRAP_COMPLETE', 'PATH=/usr/local/bin:/usr/bin:/bin']  # fmt: skip
+    first = subprocess.Popen([*clean, './tr-vam', 'python', '-c', 'print(1)'], cwd=clone)
     second = tr_vam(clone, 'python', '-c', 'from tr_vam_ros.msg import TemporalRatio; print(2)')
     assert first.wait(1200) == 0
     assert second.returncode == 0, second.stderr
