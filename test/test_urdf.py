@@ -173,6 +173,35 @@ def test_links_form_one_tree_and_have_possible_inertias(robot, joints):
             assert 0 < xx and zz <= xx + yy  # the triangle inequality of any rigid body
 
 
+def inertial(robot, link: str) -> tuple[float, np.ndarray, np.ndarray]:
+    """Mass, centre of mass and moments about x, y, z of a link of the URDF."""
+    element = robot.find(f"link[@name='{link}']/inertial")
+    moments = element.find('inertia')
+    return (
+        float(element.find('mass').get('value')),
+        np.array(element.find('origin').get('xyz').split(), dtype=float),
+        np.array([float(moments.get(name)) for name in ('ixx', 'iyy', 'izz')]),
+    )
+
+
+@pytest.mark.parametrize('arm', yam.ARMS)
+def test_the_urdf_and_the_simulator_have_the_same_inertias(robot, arm):
+    from tr_vam_ros.sim.yam_model import BASE, JOINTS
+
+    for link in (BASE, *(joint.child for joint in JOINTS)):
+        mass, com, moments = inertial(robot, f'{arm}_{link.name}')
+        assert mass == link.mass
+        np.testing.assert_array_equal(com, link.com)
+        np.testing.assert_array_equal(moments, link.inertia)
+
+
+@pytest.mark.parametrize(('link', 'child'), [('link2', 'joint3'), ('link3', 'joint4')])
+def test_a_long_link_turns_most_easily_about_its_own_length(robot, joints, link, child):
+    ends = np.array(joints[f'left_{child}'].find('origin').get('xyz').split(), dtype=float)
+    _, _, moments = inertial(robot, f'left_{link}')
+    assert moments.argmin() == np.abs(ends).argmax()
+
+
 @pytest.mark.parametrize('arm', yam.ARMS)
 def test_each_controller_has_the_arms_joints_and_the_values_the_executor_relies_on(arm):
     config = yaml.safe_load((ROOT / 'config' / 'yam_controllers.yaml').read_text())
