@@ -31,9 +31,15 @@ HOME = yam.ros_from_model(yam.HOME)
 class Sim:
     """Runs the node's own loop in a thread, where its renderer lives too."""
 
-    def __init__(self, ros, clock: str) -> None:
+    def __init__(self, ros, clock: str, pause: float = 0.0) -> None:
+        """pause: seconds between making the node and spinning it, as on a slow machine."""
         self.ros = ros
+        self._pause = pause
+        self.lags: list[float] = []  # s, how old a joint state is when it arrives
         self.joints, self.events = ros.heard(JOINT_STATES), ros.heard(SIM_EVENTS)
+        ros.node.create_subscription(
+            JOINT_STATES.type, JOINT_STATES.name, self._measure_lag, JOINT_STATES.qos
+        )
         self.images = {c: ros.heard(topic) for c, topic in IMAGES.items()}
         self.infos = ros.heard(CAMERA_INFOS['top'])
         self.clock = ros.heard(CLOCK)
@@ -55,9 +61,14 @@ class Sim:
             'the simulator listens',
         )
 
+    def _measure_lag(self, message) -> None:
+        now_ns = self.ros.node.get_clock().now().nanoseconds
+        self.lags.append((now_ns - nanoseconds(message.header.stamp)) / 1e9)
+
     def _run(self) -> None:
         node = node_of(YamSim, clock=self._clock_name)
         try:
+            threading.Event().wait(self._pause)
             node.spin()
         except Exception as error:  # the context is gone: the test is over
             if self.ros.node.context.ok():
@@ -107,6 +118,14 @@ def test_it_publishes_joint_states_pictures_and_intrinsics_in_ros_units(ros):
     info = wait_for(lambda: sim.infos, 'camera_info')[-1]
     assert (info.width, info.height) == (224, 168)
     assert info.k[0] == pytest.approx(84 / np.tan(np.radians(29)))
+
+
+@pytest.mark.parametrize('pause', [0.0, 0.5])
+def test_stamps_are_the_wall_clock_however_long_the_start_took(ros, pause):
+    """A lag at the start must not stay: over 0.1 s of age no image stack is ever made."""
+    sim = Sim(ros, 'real_time', pause)
+    wait_for(lambda: len(sim.lags) > 200, 'two seconds of joint states')
+    assert -0.01 < np.median(sim.lags[-100:]) < 0.08
 
 
 def test_trajectories_are_answered_and_executed_or_refused_with_the_reason(ros):

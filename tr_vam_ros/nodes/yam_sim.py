@@ -61,9 +61,12 @@ class YamSim(Node):
         self.parameters = declare(self, Parameters)
         self._lockstep = self.parameters.clock == 'lockstep'
         self._diagnostics = Diagnostics(self)
-        wall_ns = time.time_ns() // CONTROL_NS * CONTROL_NS
+        world = YamWorld()
+        # Both clocks are read at one moment: time between the two would stay as a lag for good.
+        wall_ns, self._started_ns = time.time_ns(), time.monotonic_ns()
+        wall_ns = wall_ns // CONTROL_NS * CONTROL_NS
         self._start_ns = LOCKSTEP_START_NS if self._lockstep else wall_ns
-        self._cell = Cell(YamWorld(), self._start_ns)
+        self._cell = Cell(world, self._start_ns)
         self._barrier = LockstepBarrier()
         self._key = ''
         self._joint_states = self.create_publisher(
@@ -115,9 +118,8 @@ class YamSim(Node):
     # ---- clocks ----------------------------------------------------------------------------------
 
     def _spin_real_time(self) -> None:
-        started = time.monotonic_ns()
         while rclpy.ok():
-            wall_ns = self._start_ns + time.monotonic_ns() - started
+            wall_ns = self._wall_ns()
             self._warn_if_behind(wall_ns - self._cell.now_ns)
             frames_due = False
             for joints, frames in self._cell.advance(wall_ns):
@@ -131,8 +133,11 @@ class YamSim(Node):
                 self._place_scene()
             # Until the next joint state is due; a message ends the wait.
             due_ns = (self._cell.now_ns // JOINT_STATE_NS + 1) * JOINT_STATE_NS
-            wall_ns = self._start_ns + time.monotonic_ns() - started
-            self._executor.spin_once(timeout_sec=max(0, due_ns - wall_ns) / SECOND)
+            self._executor.spin_once(timeout_sec=max(0, due_ns - self._wall_ns()) / SECOND)
+
+    def _wall_ns(self) -> int:
+        """ROS time of the wall clock; steady, so that a step of the system clock moves no arm."""
+        return self._start_ns + time.monotonic_ns() - self._started_ns
 
     def _spin_lockstep(self) -> None:
         self._stand_still()
