@@ -14,7 +14,7 @@ import pytest
 from rosbags.highlevel import AnyReader
 
 from test.ros import wait_for
-from tr_vam_ros.cli.shared_memory import segments
+from tr_vam_ros.cli.shared_memory import leftover_segments, segments
 from tr_vam_ros.cli.supervisor import REPOSITORY
 
 pytestmark = pytest.mark.timeout(400)
@@ -106,7 +106,9 @@ def test_a_demo_moves_the_arms_and_leaves_json_video_and_bag(tmp_path):
             if connection.topic == '/tr_vam/temporal_ratio':
                 ratios.append(message.temporal_ratio)
         assert {c.topic for c in reader.connections} >= {'/tr_vam/set_instruction'}
-    assert ratios[: len(episode['replans'])] == [r['temporal_ratio'] for r in episode['replans']]
+    # Each once; the last may belong to a replan that the end of the episode cut off.
+    expected = [r['temporal_ratio'] for r in episode['replans']]
+    assert ratios[: len(expected)] == expected and len(ratios) <= len(expected) + 1
     for topic in ('action_chunk', 'replan_request', 'episode', 'executor_state', 'sim_events'):
         assert recorded[f'/tr_vam/{topic}'] >= 2, topic
     for topic in ('/joint_states', '/tr_vam/stacked_image', '/top/camera/color/image_raw'):
@@ -136,10 +138,12 @@ def test_an_interrupt_at_any_moment_leaves_no_process_and_no_shared_memory(after
     process.communicate(timeout=60)
     assert process.returncode == 130
     wait_for(lambda: not node_processes(process.pid), 'all nodes have ended', 10)
-    assert not segments() - before
+    left = segments() - before
+    assert not left, sorted(path.name for path in left)
 
 
 def test_the_nodes_end_when_the_demo_is_killed():
+    before = segments()
     process = start('demo', '--seconds', 600)
     wait_for(lambda: len(node_processes(process.pid)) >= 4, 'the nodes start', 60)
     for line in process.stdout:
@@ -148,6 +152,8 @@ def test_the_nodes_end_when_the_demo_is_killed():
     process.kill()
     process.communicate(timeout=20)
     wait_for(lambda: not node_processes(process.pid), 'all nodes have ended', 20)
+    for path in leftover_segments(before):  # a killed process cannot remove its own
+        path.unlink(missing_ok=True)
 
 
 def test_a_node_that_dies_ends_the_demo_and_is_named():

@@ -75,10 +75,10 @@ class Graph:
         return at
 
     def replan(self, **request):
-        count = len(self.chunks)
+        chunks, ratios = len(self.chunks), len(self.ratios)
         self.observe(self.ask(**request))
-        wait_for(lambda: len(self.chunks) > count, 'a chunk')
-        wait_for(lambda: len(self.ratios) > count, 'a ratio')
+        wait_for(lambda: len(self.chunks) > chunks, 'a chunk')
+        wait_for(lambda: len(self.ratios) > ratios, 'a ratio')
         return self.ratios[-1], self.chunks[-1]
 
     def said(self, words: str) -> bool:
@@ -119,6 +119,18 @@ def test_the_baseline_is_kept_within_an_episode_and_new_in_the_next(graph):
     third, _ = graph.replan(request_id=3, key='scene1/task1/seed0/ep1', index=0)
     assert second.baseline == first.temporal_ratio
     assert third.baseline == third.temporal_ratio != first.temporal_ratio
+
+
+def test_a_repeated_request_brings_the_chunk_again_but_no_second_measurement(graph):
+    graph.start(guidance='off')
+    at = graph.ask(1)
+    graph.observe(at)
+    wait_for(lambda: graph.chunks and graph.ratios, 'the answer')
+    graph.ask(1, at=at)
+    wait_for(lambda: len(graph.chunks) == 2, 'the chunk again')
+    graph.replan(request_id=2, index=1)
+    assert graph.chunks[0].actions == graph.chunks[1].actions
+    assert [ratio.request_id for ratio in graph.ratios] == [1, 2]
 
 
 def test_after_deactivate_nothing_is_published(graph):

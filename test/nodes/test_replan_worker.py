@@ -39,20 +39,22 @@ class SlowPolicy:
 class Rig:
     def __init__(self) -> None:
         self.policy, self.observations = SlowPolicy(), Observations()
-        self.published, self.reports = [], []
+        self.published, self.reports, self.again = [], [], []
         self.now_ns = SECOND
         self.worker = ReplanWorker(
             self.policy,
             self.observations,
             not_before_ns=lambda r: r.not_before,
             now_ns=lambda: self.now_ns,
-            publish=lambda request, observation, replan: self.published.append(
-                (request.request_id, observation.stamp_ns)
-            ),
+            publish=self._publish,
             report=self.reports.append,
             patience_ns=SECOND // 2,
         )
         self.worker.start()
+
+    def _publish(self, request, observation, replan, again) -> None:
+        self.published.append((request.request_id, observation.stamp_ns))
+        self.again.append(again)
 
     def observe(self, stamp_ns: int) -> None:
         self.observations.add_image(stamp_ns, np.full((2, 2, 3), 7, np.uint8))
@@ -118,6 +120,7 @@ def test_a_repeated_request_is_computed_once_and_answered_again(rig):
     rig.ask(1)
     wait_for(lambda: len(rig.published) == 2, 'the same answer again')
     assert len(rig.policy.calls) == 1
+    assert rig.again == [False, True]
 
 
 def test_a_new_episode_key_resets_the_policy_once(rig):

@@ -69,7 +69,7 @@ class Sim:
         node = node_of(YamSim, clock=self._clock_name)
         try:
             threading.Event().wait(self._pause)
-            node.spin()
+            node.spin(self.ros.node.context.ok)
         except Exception as error:  # the context is gone: the test is over
             if self.ros.node.context.ok():
                 raise error

@@ -234,7 +234,9 @@ class Policy(LifecycleNode):
 
     # ---- results, on the worker's thread -------------------------------------------------------
 
-    def _publish(self, request: ReplanRequest, observation: Observation, replan) -> None:
+    def _publish(
+        self, request: ReplanRequest, observation: Observation, replan, again: bool
+    ) -> None:
         header = Header(stamp=stamp_of(observation.stamp_ns))
         echo = {
             'header': header,
@@ -265,8 +267,10 @@ class Policy(LifecycleNode):
             period=yam.ROW_PERIOD,
             actions=np.ascontiguousarray(replan.actions, dtype=np.float32).ravel().tolist(),
         )
-        # Both are built before either goes out.
-        self._ratios.publish(ratio)
+        # Both are built before either goes out. A chunk may be needed twice, by an owner that
+        # missed it; a measurement is one event, and twice in a record it would count twice.
+        if not again:
+            self._ratios.publish(ratio)
         self._chunks.publish(chunk)
 
     def _pause_sensors(self, thinking: bool) -> None:

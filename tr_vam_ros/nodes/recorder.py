@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-import rclpy
 from rclpy.clock import Clock, ClockType
+from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rclpy.qos import DurabilityPolicy, HistoryPolicy, QoSProfile, ReliabilityPolicy
 
@@ -15,10 +15,11 @@ from tr_vam_ros.errors import InputError
 from tr_vam_ros.nodes.bag_writer import BagWriter
 from tr_vam_ros.nodes.diagnostics import ERROR, OK, Diagnostics
 from tr_vam_ros.nodes.parameters import declare, parameter
-from tr_vam_ros.nodes.runtime import ros_now_ns, run_node
+from tr_vam_ros.nodes.runtime import ros_now_ns, run_node, steady
 from tr_vam_ros.nodes.topics import RECORDED, Topic
 
 FLUSH_SECONDS = 1.0  # what a crash may cost
+DRAIN_SECONDS = 2.0  # for the queues at the end; publishers that go on would keep it for ever
 
 
 @dataclass
@@ -38,6 +39,7 @@ class Recorder(Node):
         custom = {'tr_vam_ros': __version__, 'python': sys.version.split()[0]}
         self._writer = BagWriter(self.parameters.directory, custom_data=custom)
         self._failure = ''
+        self._count = 0  # messages taken
         for topic in RECORDED:
             self._subscribe(topic)
         steady_clock = Clock(clock_type=ClockType.STEADY_TIME)
@@ -70,6 +72,7 @@ class Recorder(Node):
         )
 
     def _write(self, name: str, type_name: str, data: bytes, info: dict) -> None:
+        self._count += 1
         self._guard(
             lambda: self._writer.write(
                 name, type_name, data, ros_now_ns(self), info['source_timestamp']
@@ -94,12 +97,21 @@ class Recorder(Node):
             self._diagnostics.set(ERROR, self._failure)
 
     def close(self) -> None:
-        if rclpy.ok():  # what is still in the queues belongs into the bag
-            executor = rclpy.executors.SingleThreadedExecutor()
-            executor.add_node(self)
-            for _ in range(1000):
-                executor.spin_once(timeout_sec=0)
-        self._guard(self._writer.close)
+        """Writes what is still in the queues, then the index: a bag is whole or its cause is said."""
+        try:
+            if self.context.ok():
+                executor = SingleThreadedExecutor()
+                executor.add_node(self)
+                end = steady() + DRAIN_SECONDS
+                while steady() < end and self._written_one(executor):
+                    pass
+        finally:
+            self._guard(self._writer.close)
+
+    def _written_one(self, executor: SingleThreadedExecutor) -> bool:
+        before = self._count
+        executor.spin_once(timeout_sec=0)
+        return self._count > before
 
 
 def main() -> None:

@@ -34,12 +34,14 @@ class ReplanWorker:
         *,
         not_before_ns: Callable[[Wanted], int],
         now_ns: Callable[[], int],
-        publish: Callable[[Wanted, Observation, Any], None],
+        publish: Callable[[Wanted, Observation, Any, bool], None],
         report: Callable[[str], None],
         patience_ns: int,
         thinking: Callable[[bool], None] = lambda on: None,
     ) -> None:
-        """report: takes an error for the user; '' says that the last one is over.
+        """publish: its last argument is True for an answer that went out before.
+
+        report: takes an error for the user; '' says that the last one is over.
 
         thinking: told True before and False after each inference, on the worker's thread.
         """
@@ -69,7 +71,7 @@ class ReplanWorker:
             if self._answered is not None:
                 known = self._answered[0]
                 if (known.episode_key, known.request_id) == identity:
-                    self._publish(*self._answered)
+                    self._publish(*self._answered, True)
                     return
             if self._busy_id == identity:
                 return
@@ -129,7 +131,7 @@ class ReplanWorker:
             self._policy.commit(replan)
             self._answered = (request, observation, replan)
             self._busy_id = None
-            self._publish(*self._answered)
+            self._publish(*self._answered, False)
         self._report(replan.warning)
 
     def _observe(self, generation: int, request: Wanted) -> Observation | None:

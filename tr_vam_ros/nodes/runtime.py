@@ -6,7 +6,9 @@ also ends when that supervisor dies, however it dies.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
 import os
 import signal
 import sys
@@ -18,6 +20,7 @@ from builtin_interfaces.msg import Time
 from rclpy.callback_groups import MutuallyExclusiveCallbackGroup
 from rclpy.executors import ExternalShutdownException, SingleThreadedExecutor
 from rclpy.node import Node
+from rclpy.signals import SignalHandlerOptions
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.execution.timeline import SECOND
@@ -25,6 +28,7 @@ from tr_vam_ros.nodes.topics import latest
 
 SUPERVISED = 'TR_VAM_SUPERVISED'
 _PR_SET_PDEATHSIG = 1
+STOP_LATENCY = 0.1  # s, longest wait of a loop that nothing wakes before it looks at the signal
 
 
 def stamp_of(time_ns: int) -> Time:
@@ -91,34 +95,57 @@ def _never_called(message: object) -> None:
     raise AssertionError('a paused subscription was executed')
 
 
+class StopRequest:
+    """SIGINT and SIGTERM as a wish that the loop reads, not an exception in the middle of a callback.
+
+    rclpy's own handler would invalidate the context at once: a node that still has something to
+    write, or a queue to empty, then fails half-way. Who signals twice means it: SystemExit.
+    """
+
+    def __init__(self) -> None:
+        self.asked = False
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, self._on_signal)
+
+    def _on_signal(self, number: int, frame: object) -> None:
+        if self.asked:
+            sys.exit(128 + number)
+        self.asked = True
+
+    def running(self) -> bool:
+        return not self.asked and rclpy.ok()
+
+
 def run_node(make: Callable[[], Node]) -> None:
-    """Makes the node and spins it until a signal; exits 2 with one line on an InputError."""
+    """Makes the node and spins it until a signal; exits 2 with one line on an InputError.
+
+    A node may have `spin(running)` instead of the usual loop, and `close()`, which is called
+    while the context is still valid.
+    """
     die_with_parent()
-    rclpy.init()
-    node = None
+    stop = StopRequest()
+    rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
     code = 0
-    try:
-        node = make()
-        spin = getattr(node, 'spin', None)
-        if spin is not None:
-            spin()
-        else:
-            executor = SingleThreadedExecutor()
-            executor.add_node(node)
-            executor.spin()
-    except (KeyboardInterrupt, ExternalShutdownException):
-        pass
-    except InputError as error:
-        print(f'error: {error}', file=sys.stderr, flush=True)
-        code = 2
-    finally:
-        if node is not None:
-            close = getattr(node, 'close', None)
-            if close is not None:
-                close()
-            node.destroy_node()
-        rclpy.try_shutdown()
+    with contextlib.ExitStack() as cleanup:  # every step runs, whatever another one raises
+        cleanup.callback(rclpy.try_shutdown)
+        try:
+            node = make()
+            cleanup.callback(node.destroy_node)
+            cleanup.callback(getattr(node, 'close', lambda: None))
+            getattr(node, 'spin', functools.partial(_spin, node))(stop.running)
+        except ExternalShutdownException:
+            pass
+        except InputError as error:
+            print(f'error: {error}', file=sys.stderr, flush=True)
+            code = 2
     sys.exit(code)
+
+
+def _spin(node: Node, running: Callable[[], bool]) -> None:
+    executor = SingleThreadedExecutor()
+    executor.add_node(node)
+    while running():
+        executor.spin_once(timeout_sec=STOP_LATENCY)
 
 
 def steady() -> float:

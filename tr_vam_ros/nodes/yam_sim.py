@@ -8,9 +8,9 @@ at each observation (architecture, "Lockstep and real time") and publishes /cloc
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
-import rclpy
 from rclpy.executors import SingleThreadedExecutor
 from rclpy.node import Node
 from rosgraph_msgs.msg import Clock
@@ -108,17 +108,17 @@ class YamSim(Node):
     def close(self) -> None:
         self._cell.world.close()
 
-    def spin(self) -> None:
+    def spin(self, running: Callable[[], bool]) -> None:
         self._diagnostics.set(OK, 'running')
         if self._lockstep:
-            self._spin_lockstep()
+            self._spin_lockstep(running)
         else:
-            self._spin_real_time()
+            self._spin_real_time(running)
 
     # ---- clocks ----------------------------------------------------------------------------------
 
-    def _spin_real_time(self) -> None:
-        while rclpy.ok():
+    def _spin_real_time(self, running: Callable[[], bool]) -> None:
+        while running():
             wall_ns = self._wall_ns()
             self._warn_if_behind(wall_ns - self._cell.now_ns)
             frames_due = False
@@ -139,9 +139,9 @@ class YamSim(Node):
         """ROS time of the wall clock; steady, so that a step of the system clock moves no arm."""
         return self._start_ns + time.monotonic_ns() - self._started_ns
 
-    def _spin_lockstep(self) -> None:
+    def _spin_lockstep(self, running: Callable[[], bool]) -> None:
         self._stand_still()
-        while rclpy.ok():
+        while running():
             self._executor.spin_once(timeout_sec=0.02)
             target_ns = self._barrier.go_to(self._cell.now_ns)
             if self._scene is not None and target_ns is None:
