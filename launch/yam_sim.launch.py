@@ -45,6 +45,7 @@ def _nodes(context):
             executable=spec.executable,
             namespace=NAMESPACE,
             parameters=[spec.parameters],
+            additional_env=spec.environment,
             output='screen',
         )
         actions.append(node)

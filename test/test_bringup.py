@@ -3,6 +3,7 @@
 import dataclasses
 import importlib
 import os
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
@@ -78,3 +79,13 @@ def test_a_list_parameter_is_not_shared_between_nodes():
 
     Two().names.append('b')
     assert Two().names == ['a']
+
+
+def test_image_publishers_and_they_alone_get_the_larger_segment():
+    specs = {spec.executable: spec for spec in yam_sim(record='bag')}
+    with_profile = {name for name, spec in specs.items() if spec.environment}
+    assert with_profile == {'yam_sim', 'camera_stack'}
+    path = specs['yam_sim'].environment['FASTRTPS_DEFAULT_PROFILES_FILE']
+    sizes = ElementTree.parse(path).findall('.//{*}segment_size')
+    # Ten sets of frames and stacks, and all of them in Docker's 64 MB.
+    assert [10 * 672 * 168 * 3 * 2 < int(size.text) <= 16 * 2**20 for size in sizes] == [True]

@@ -6,6 +6,7 @@ A bring-up knows which nodes run and which parameters they need; it starts nothi
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from tr_vam_ros.errors import InputError
@@ -20,12 +21,31 @@ NAMESPACE = '/tr_vam'
 SIM_ACCEPT_TIMEOUT = 0.5
 
 
-@dataclass(frozen=True, slots=True)
+PROFILES = 'FASTRTPS_DEFAULT_PROFILES_FILE'
+
+
+def image_profile() -> Path:
+    """The Fast DDS profile of image publishers: in the checkout, or where colcon installed it."""
+    checkout = Path(__file__).resolve().parents[1] / 'config' / 'fastdds_images.xml'
+    if checkout.exists():
+        return checkout
+    from ament_index_python.packages import get_package_share_directory
+
+    return Path(get_package_share_directory('tr_vam_ros')) / 'config' / 'fastdds_images.xml'
+
+
+@dataclass(frozen=True)
 class NodeSpec:
     """One node: the executable of `scripts/` and its parameters."""
 
     executable: str
     parameters: dict[str, Any] = field(default_factory=dict)
+    publishes_images: bool = False  # gets the larger shared-memory segment
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Environment variables of its process, beside the inherited ones."""
+        return {PROFILES: str(image_profile())} if self.publishes_images else {}
 
     def arguments(self) -> list[str]:
         """Command-line arguments for the executable."""
@@ -55,8 +75,8 @@ def yam_sim(
     prefix = str(EpisodeKey(chosen.scene, task, seed, 0)).rsplit('/', 1)[0]
     sim_time = {'use_sim_time': True} if lockstep else {}
     nodes = [
-        NodeSpec('yam_sim', {'clock': clock}),
-        NodeSpec('camera_stack', {'lockstep': lockstep, **sim_time}),
+        NodeSpec('yam_sim', {'clock': clock}, publishes_images=True),
+        NodeSpec('camera_stack', {'lockstep': lockstep, **sim_time}, publishes_images=True),
         NodeSpec('policy', {'preset': preset, 'guidance': guidance, 'seed': seed, **sim_time}),
         NodeSpec(
             'chunk_executor',

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -65,8 +64,6 @@ def main(arguments: list[str]) -> int:
         episode_seconds=options.seconds,
         record=str(options.record.absolute()) if options.record else '',
     )
-    signal.signal(signal.SIGTERM, _interrupt)
-    signal.signal(signal.SIGHUP, _interrupt)
     console = Console(highlight=False, soft_wrap=True)
     task = find_task(options.task)
     video = VideoWriter(str(options.video)) if options.video else None
@@ -206,7 +203,3 @@ def _check_bag(folder: Path, seconds: float) -> None:
             f'record {folder}: needs about {needed / 1e9:.1f} GB, {free / 1e9:.1f} GB are free; '
             'free some or record fewer seconds'
         )
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

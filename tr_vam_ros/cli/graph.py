@@ -16,6 +16,7 @@ from tr_vam_ros.cli.domain import own_domain
 from tr_vam_ros.cli.guardian import Guardian
 from tr_vam_ros.cli.supervisor import Supervisor
 from tr_vam_ros.nodes.monitor import EpisodeRecord, Monitor
+from tr_vam_ros.nodes.runtime import StopRequest
 
 READY_SECONDS = 120.0  # on two busy cores importing torch alone takes some ten
 NO_PROGRESS_SECONDS = 120.0
@@ -29,12 +30,19 @@ class GraphError(RuntimeError):
 class Graph:
     """Use `running_graph`. Everything happens on the caller's thread."""
 
-    def __init__(self, supervisor: Supervisor, monitor: Monitor) -> None:
+    def __init__(self, supervisor: Supervisor, monitor: Monitor, stop: StopRequest) -> None:
         self.supervisor, self.monitor = supervisor, monitor
+        self._stop = stop
         self._guardian = Guardian(monitor)
 
     def spin(self) -> None:
-        """One round of callbacks and of watching; raises GraphError when a node has died."""
+        """One round of callbacks and of watching.
+
+        Raises GraphError when a node has died, KeyboardInterrupt when a signal came meanwhile:
+        here and nowhere else, so that nothing is cut off half-way.
+        """
+        if self._stop.asked:
+            raise KeyboardInterrupt
         rclpy.spin_once(self.monitor, timeout_sec=SPIN_SECONDS)
         dead = self.supervisor.dead()
         if dead is None:
@@ -109,12 +117,12 @@ def running_graph(nodes: list[NodeSpec], **monitor_options) -> Iterator[Graph]:
     """The nodes' processes in a domain of their own; all ended on exit, however it comes."""
     with own_domain() as domain:
         os.environ.update(domain)
+        stop = StopRequest(insist=False)  # before the first process: from here on we end in order
         with Supervisor(nodes, domain) as supervisor:
-            # Python's own handling of Ctrl-C: the arms are stopped before anything ends.
             rclpy.init(signal_handler_options=SignalHandlerOptions.NO)
             monitor = Monitor(**monitor_options)
             try:
-                yield Graph(supervisor, monitor)
+                yield Graph(supervisor, monitor, stop)
             finally:
                 monitor.destroy_node()
                 rclpy.try_shutdown()

@@ -48,7 +48,7 @@ class Supervisor:
         with open(self._log_path(node.executable), 'wb') as log:
             self._processes[node.executable] = subprocess.Popen(
                 [sys.executable, '-m', f'tr_vam_ros.nodes.{node.executable}', *node.arguments()],
-                env=self._environment,
+                env={**self._environment, **node.environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
@@ -71,8 +71,9 @@ class Supervisor:
         return '\n'.join(text[-lines:])
 
     def stop(self) -> None:
-        """Ends every process and removes what killed ones left. Ctrl-C meanwhile changes nothing."""
-        previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        """Ends every process and removes what killed ones left. A signal meanwhile changes nothing."""
+        ignored = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+        previous = {number: signal.signal(number, signal.SIG_IGN) for number in ignored}
         try:
             for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
                 self._end_with(number)
@@ -80,7 +81,8 @@ class Supervisor:
                 path.unlink(missing_ok=True)
             self._logs.cleanup()
         finally:
-            signal.signal(signal.SIGINT, previous)
+            for number, handler in previous.items():
+                signal.signal(number, handler)
 
     def _end_with(self, number: int) -> None:
         alive = [p for p in self._processes.values() if p.poll() is None]

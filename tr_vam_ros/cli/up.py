@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -53,7 +52,6 @@ def main(arguments: list[str]) -> int:
     )
     from tr_vam_ros.cli.graph import GraphError, running_graph
 
-    signal.signal(signal.SIGTERM, _interrupt)
     try:
         with running_graph(nodes) as graph:
             print(
@@ -66,7 +64,3 @@ def main(arguments: list[str]) -> int:
     except GraphError as error:
         print(f'error: {error}')
         return 1
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise KeyboardInterrupt

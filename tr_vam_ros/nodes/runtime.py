@@ -96,19 +96,21 @@ def _never_called(message: object) -> None:
 
 
 class StopRequest:
-    """SIGINT and SIGTERM as a wish that the loop reads, not an exception in the middle of a callback.
+    """SIGINT, SIGTERM and SIGHUP as a wish that the loop reads, not an exception in the middle of a callback.
 
     rclpy's own handler would invalidate the context at once: a node that still has something to
-    write, or a queue to empty, then fails half-way. Who signals twice means it: SystemExit.
+    write, or a queue to empty, then fails half-way.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, insist: bool = True) -> None:
+        """insist: a second signal ends the process by SystemExit, for a loop that does not look."""
         self.asked = False
-        for number in (signal.SIGINT, signal.SIGTERM):
+        self._insist = insist
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, self._on_signal)
 
     def _on_signal(self, number: int, frame: object) -> None:
-        if self.asked:
+        if self.asked and self._insist:
             sys.exit(128 + number)
         self.asked = True
 
