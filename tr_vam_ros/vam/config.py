@@ -6,9 +6,13 @@ changes and every size of its networks.
 
 from __future__ import annotations
 
+import dataclasses
+import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.network_config import (
@@ -21,7 +25,9 @@ from tr_vam_ros.vam.network_config import (
 )
 from tr_vam_ros.vam.typed_yaml import build, read_mapping
 
-GUIDANCE_SCHEDULES = ('off', 'flat', 'adaptive')
+GUIDANCE_SCHEDULES = ('off', 'flat', 'adaptive', 'replay')
+NULL_TEXTS = ('zeros_before_projection', 'zeros_after_projection', 'empty_prompt')
+BRANCH_NOISES = ('common', 'independent')
 
 
 @dataclass(frozen=True)
@@ -30,9 +36,23 @@ class ImageConfig:
 
     height: int
     width: int
+    # What it is resized to before encoding; 0 keeps the side. tiny_libero halves the image.
+    encode_height: int = 0
+    encode_width: int = 0
 
     def __post_init__(self) -> None:
         require_positive(self, 'height', 'width')
+        require(
+            (self.encode_height > 0) == (self.encode_width > 0)
+            and min(self.encode_height, self.encode_width) >= 0,
+            f'encode_height and encode_width are {self.encode_height} and {self.encode_width}; '
+            'give both greater than 0, or neither',
+        )
+
+    @property
+    def encoded_size(self) -> tuple[int, int]:
+        """Height and width of what the VAE sees, before padding."""
+        return self.encode_height or self.height, self.encode_width or self.width
 
 
 @dataclass(frozen=True)
@@ -66,16 +86,21 @@ class VideoConfig:
 
 @dataclass(frozen=True)
 class GuidanceConfig:
-    """Base weights and cap of Algorithm 3 (spec section 3)."""
+    """Algorithm 3 (spec section 3); a weight of 0 switches its branch off."""
 
     language_weight: float = 0.1
     plan_weight: float = 0.3
     cap: float = 2.0
+    null_text: str = 'zeros_before_projection'  # paper D.4; others in NULL_TEXTS
+    branch_noise: str = 'common'  # all branches share it; or 'independent'
 
     def __post_init__(self) -> None:
         for name in ('language_weight', 'plan_weight', 'cap'):
             value = getattr(self, name)
             require(value >= 0, f'{name} is {value}; it must be 0 or more')
+        for name, choices in (('null_text', NULL_TEXTS), ('branch_noise', BRANCH_NOISES)):
+            value = getattr(self, name)
+            require(value in choices, f"{name} is '{value}'; use one of {', '.join(choices)}")
 
 
 @dataclass(frozen=True)
@@ -125,7 +150,7 @@ class VamConfig:
         stride = self.vae.spatial_compression
         require(
             self.video.pad == 'pixels'
-            or (self.image.height % stride == 0 and self.image.width % stride == 0),
+            or all(side % stride == 0 for side in self.image.encoded_size),
             f"video.pad 'latent' needs image sides divisible by {stride}; use pad: pixels",
         )
         for label, dim in (('proprio', self.head.proprio_dim), ('action', self.head.action_dim)):
@@ -140,22 +165,33 @@ class VamConfig:
     def from_yaml(cls, source: str | os.PathLike[str]) -> VamConfig:
         """Read a YAML file, or a preset of `config/vam` by its bare name ('tiny_yam').
 
+        A file may stand on another one: `extends: tiny_yam` or a path beside it.
         Raises InputError on an unknown preset, an unknown or missing key, or a bad value.
         """
-        path = Path(source)
-        is_bare_name = path.suffix not in ('.yaml', '.yml') and len(path.parts) == 1
-        if is_bare_name:
-            path = _preset_path(path.name)
-        return build(cls, read_mapping(path), path.name)
+        return cls.from_mapping(*_read(source))
+
+    @classmethod
+    def from_mapping(cls, data: Mapping[str, Any], where: str) -> VamConfig:
+        """From nested mappings as `to_mapping` makes them; `where` names them in errors."""
+        return build(cls, data, where)
+
+    def to_mapping(self) -> dict[str, Any]:
+        """Nested dictionaries and lists that JSON and YAML hold; `from_mapping` reads them."""
+        return json.loads(json.dumps(dataclasses.asdict(self)))
+
+    def changed(self, changes: Mapping[str, Mapping[str, Any]]) -> VamConfig:
+        """A copy with `{section: {key: value}}` replaced; checked like a file."""
+        return self.from_mapping(_merged(self.to_mapping(), changes), self.name)
 
     @property
     def latent_size(self) -> tuple[int, int]:
         """Height and width of a latent frame, padded to whole patches."""
         stride = self.vae.spatial_compression
         _, patch_height, patch_width = self.transformer.patch_size
+        height, width = self.image.encoded_size
         return (
-            _round_up(self.image.height, stride * patch_height) // stride,
-            _round_up(self.image.width, stride * patch_width) // stride,
+            _round_up(height, stride * patch_height) // stride,
+            _round_up(width, stride * patch_width) // stride,
         )
 
     @property
@@ -165,6 +201,34 @@ class VamConfig:
             self.latent_size, self.transformer.patch_size,
         )
         return height // patch_height, width // patch_width
+
+
+def _read(source: str | os.PathLike[str], chain: tuple[Path, ...] = ()) -> tuple[dict, str]:
+    """The mapping of a file over those that it extends, and the name of the file."""
+    path = Path(source)
+    is_bare_name = path.suffix not in ('.yaml', '.yml') and len(path.parts) == 1
+    path = _preset_path(path.name) if is_bare_name else path
+    if path in chain:
+        raise InputError(f'{path}: extends itself; remove one `extends`')
+    data = dict(read_mapping(path))
+    base = data.pop('extends', None)
+    if base is None:
+        return data, path.name
+    if not isinstance(base, str):
+        raise InputError(f'{path.name}.extends: got {base!r}, expected a preset or a file')
+    is_file = base.endswith(('.yaml', '.yml'))
+    below, _ = _read(path.parent / base if is_file else base, (*chain, path))
+    return _merged(below, data), path.name
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Mappings merge key by key; anything else above replaces what is below."""
+    merged = dict(below)
+    for key, value in above.items():
+        if isinstance(value, Mapping) and isinstance(merged.get(key), Mapping):
+            value = _merged(merged[key], value)
+        merged[key] = value
+    return merged
 
 
 def _round_up(value: int, multiple: int) -> int:

@@ -92,17 +92,29 @@ class VaeConfig:
         return (self.patch_size or 1) * 2 ** len(self.temperal_downsample)
 
 
+TEXT_ENCODERS = ('words', 'cosmos_reason1')
+
+
 @dataclass(frozen=True)
 class TextConfig:
-    """The tiny text path (spec section 1 "Tiny text path"): words to embeddings, no hub."""
+    """Instructions to cross-attention context (spec section 1 "Text" and "Tiny text path").
+
+    `words` embeds the words itself and needs no hub; `cosmos_reason1` projects what the
+    Cosmos-Reason1 encoder says: `embed_dim` is then 28 layers x 3584 = 100352.
+    """
 
     embed_dim: int
-    vocabulary: tuple[str, ...] = ()
+    encoder: str = 'words'
+    vocabulary: tuple[str, ...] = ()  # of `words`; others fall into a hashed bucket
     hash_buckets: int = 1024
-    max_words: int = 512  # the real encoder's context length (App. A.1)
+    max_words: int = 512  # context length (App. A.1); `cosmos_reason1`: tokens, padded to it
 
     def __post_init__(self) -> None:
         require_positive(self, 'embed_dim', 'hash_buckets', 'max_words')
+        require(
+            self.encoder in TEXT_ENCODERS,
+            f"encoder is '{self.encoder}'; use one of {', '.join(TEXT_ENCODERS)}",
+        )
         require(
             len(set(self.vocabulary)) == len(self.vocabulary),
             'vocabulary names a word twice; every word may stand once',
@@ -127,6 +139,9 @@ class HeadConfig:
     tr_layer: int = 15  # 1-indexed
     euler_steps: int = 10
     action_attention: str = 'bidirectional'  # or 'causal': Section 2.1's reading
+    # Which tokens the action timestep modulates: 'suffix' (state and actions, as pi0.5), or
+    # 'all', also the video: then nothing of it can be cached over the Euler steps.
+    adarms_scope: str = 'suffix'
     proprio_clip: float = 5.0  # deviations; beyond, a reading only says "far outside the data"
 
     def __post_init__(self) -> None:
@@ -154,4 +169,8 @@ class HeadConfig:
         require(
             self.action_attention in ('bidirectional', 'causal'),
             f"action_attention is '{self.action_attention}'; use bidirectional or causal",
+        )
+        require(
+            self.adarms_scope in ('suffix', 'all'),
+            f"adarms_scope is '{self.adarms_scope}'; use suffix or all",
         )
