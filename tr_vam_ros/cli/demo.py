@@ -57,14 +57,16 @@ def main(arguments: list[str]) -> int:
     )
     console = Console(highlight=False, soft_wrap=True)
     task = find_task(options.task)
+    problems = _Problems(console)
     video = VideoWriter(str(options.video)) if options.video else None
     try:
         with running_graph(
             nodes,
             on_replan=lambda ratio: console.print(_line(ratio)),
             on_frame=video.add if video else None,
+            on_problem=problems.show,
         ) as graph:
-            result = _run(options, graph, task, console)
+            result = _run(options, graph, task, console, problems)
     except GraphError as error:
         console.print(f'error: {error}', style='red', markup=False)
         return 1
@@ -77,7 +79,19 @@ def main(arguments: list[str]) -> int:
     return 1 if any(e['outcome'] == 'fault' for e in result['episodes']) else 0
 
 
-def _run(options: Demo, graph, task, console: Console) -> dict:
+class _Problems:
+    """Shows what nodes complain of, once the graph is complete: before, everything is missing."""
+
+    def __init__(self, console: Console) -> None:
+        self.wanted = False
+        self._console = console
+
+    def show(self, node: str, message: str) -> None:
+        if self.wanted:
+            self._console.print(f'{node}: {message}', style='yellow', markup=False)
+
+
+def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> dict:
     import os
 
     monitor = graph.monitor
@@ -93,6 +107,7 @@ def _run(options: Demo, graph, task, console: Console) -> dict:
     with console.status('starting the nodes') as status:
         graph.arm(lambda text: status.update(f'starting: {text}'))
     console.print('armed; the arms move')
+    problems.wanted = True
     episodes = []
     for _ in range(options.episodes):
         record = graph.run_episode()
