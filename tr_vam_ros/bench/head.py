@@ -7,7 +7,7 @@ beside it where the source tree is there.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 
 import torch
@@ -70,13 +70,16 @@ class HeadBench:
 
 
 def bench_head(
-    repetitions: int = 5, threads: int = 1, progress: Callable[[str], None] = lambda case: None
+    repetitions: int = 5,
+    threads: int = 1,
+    progress: Callable[[str], None] = lambda case: None,
+    presets: Mapping[int, str] = PRESETS,
 ) -> HeadBench:
-    """Measure on the CPU with random weights in float32."""
+    """Measure on the CPU with random weights in float32; presets by their video tokens."""
     torch.set_num_threads(threads)
     cases, parameters = [], 0
     peak = matrix_product_peak()
-    for tokens, preset in PRESETS.items():
+    for tokens, preset in presets.items():
         config = VamConfig.from_yaml(preset)
         with seeded(0):
             head = ActionHead(config.head, config.transformer.width).eval()
