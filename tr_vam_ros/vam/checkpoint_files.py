@@ -1,0 +1,114 @@
+"""The files of a checkpoint's folder that are no tensors, and where a folder may be written."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tr_vam_ros import __version__
+from tr_vam_ros.errors import InputError
+from tr_vam_ros.vam.config import VamConfig
+from tr_vam_ros.vam.networks import TEXT_CACHE
+from tr_vam_ros.vam.tensor_files import listed, refuse_pickle
+
+FORMAT_VERSION = 1
+CONFIG, STATISTICS, CARD, ADAPTER = 'config.json', 'statistics.json', 'README.md', 'adapter'
+
+# Patterns of what is downloaded; `*` also stands for folders, so this covers adapter/.
+DOWNLOADED = (
+    CONFIG, STATISTICS, CARD, '*.safetensors', '*.safetensors.index.json', 'adapter/*.json'
+)
+
+_OWN_FILES = (CONFIG, STATISTICS, CARD, ADAPTER, TEXT_CACHE)
+
+
+def read_config(folder: Path) -> VamConfig:
+    """The configuration of a checkpoint. Raises InputError if it is missing, newer or wrong."""
+    if not (folder / CONFIG).is_file():
+        for file in sorted(folder.glob('*')):
+            refuse_pickle(file)
+    data = dict(_read_json(folder / CONFIG))
+    version = data.pop('format_version', None)
+    if not isinstance(version, int):
+        raise InputError(
+            f'{folder / CONFIG}: has no format_version; name a folder that save_pretrained or '
+            '`tr-vam assemble` wrote'
+        )
+    if version > FORMAT_VERSION:
+        raise InputError(
+            f'{folder / CONFIG}: is of format {version} (tr_vam_ros '
+            f'{data.get("package_version")}), this tr_vam_ros {__version__} reads up to '
+            f'{FORMAT_VERSION}; update it'
+        )
+    data.pop('package_version', None)
+    data['statistics'] = _read_json(folder / STATISTICS)
+    return VamConfig.from_mapping(data, CONFIG)
+
+
+def write_config(config: VamConfig, folder: Path) -> None:
+    data = config.to_mapping()
+    # A file of their own: data sets change them, and people read them.
+    statistics = data.pop('statistics')
+    data = {'format_version': FORMAT_VERSION, 'package_version': __version__, **data}
+    for name, content in ((CONFIG, data), (STATISTICS, statistics)):
+        text = json.dumps(content, indent=1, ensure_ascii=False) + '\n'
+        (folder / name).write_text(text, encoding='utf-8')
+
+
+def _read_json(file: Path) -> Mapping[str, Any]:
+    try:
+        data = json.loads(file.read_text(encoding='utf-8'))
+    except FileNotFoundError as error:
+        raise InputError(
+            f'{file}: is missing; name the folder of a checkpoint, or copy it again'
+        ) from error
+    except (OSError, ValueError) as error:
+        reason = ' '.join(str(error).split())
+        raise InputError(f'{file}: cannot be read ({reason}); copy it again') from error
+    if not isinstance(data, dict):
+        raise InputError(f'{file}: got {type(data).__name__}, expected an object; copy it again')
+    return data
+
+
+def check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise InputError(f'{target}: is a file; name a folder')
+    inside = sorted(path.name for path in target.iterdir())
+    if not inside:
+        return
+    foreign = [
+        name for name in inside
+        if name not in _OWN_FILES and not (name.startswith('model') and '.safetensors' in name)
+    ]
+    if CONFIG not in inside or foreign:
+        raise InputError(
+            f'{target}: holds what is no part of a checkpoint ({listed(foreign or inside)}); '
+            'name a new folder'
+        )
+    if not overwrite:
+        raise InputError(f'{target}: holds a checkpoint; allow overwriting, or name a new folder')
+
+
+def check_space(target: Path, needed: int) -> None:
+    parent = next(path for path in target.parents if path.exists())
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise InputError(
+            f'{target}: needs {needed / 1e9:.2f} GB, {free / 1e9:.2f} GB are free; free some space '
+            'or name another place'
+        )
+
+
+def open_to_readers(folder: Path) -> None:
+    """The modes that new files have here: safetensors makes its files for their owner alone."""
+    umask = os.umask(0)
+    os.umask(umask)
+    for path in folder.rglob('*'):
+        if path.is_file():
+            path.chmod(0o666 & ~umask)
