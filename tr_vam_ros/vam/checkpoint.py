@@ -2,7 +2,7 @@
 
 | file | what |
 |---|---|
-| config.json | `VamConfig` without its statistics, with the vocabulary; versions of format and package |
+| config.json | `VamConfig` but for its statistics; versions of format and package |
 | statistics.json | normalisation of proprioception and actions: {proprio, action: {mean, std}} |
 | model*.safetensors | `backbone.*`, `text.*`, `head.*`; several with model.safetensors.index.json |
 | adapter/ | a LoRA of the video transformer that is kept apart (`adapters.py`) |
