@@ -165,6 +165,13 @@ def test_an_adapter_for_another_model_is_an_input_error(folder, change, message)
         load(folder)
 
 
+def test_a_configuration_that_cannot_be_used_is_an_input_error(config, folder):
+    (folder / 'adapter' / FILE).rename(folder / 'adapter' / 'adapter_model.safetensors')
+    (folder / 'adapter' / 'adapter_config.json').write_text('{"peft_type": "LORA", "r": "four"')
+    with pytest.raises(InputError, match='configuration cannot be used'):
+        load(folder)
+
+
 def test_an_adapter_in_a_pickle_is_refused_by_name(folder):
     (folder / 'adapter' / FILE).rename(folder / 'adapter' / 'adapter_model.bin')
     with pytest.raises(InputError, match='adapter_model.bin: is a pickle'):

@@ -6,9 +6,10 @@ diffusers' file pytorch_lora_weights.safetensors, which is also what is written 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,8 @@ def attach_adapter(transformer: CosmosTransformer3DModel, folder: Path) -> int:
     tensors, config = _read(folder)
     _check(transformer, tensors, folder)
     before = _probe(transformer)
-    transformer.load_lora_adapter(tensors, prefix=None, metadata=config)
+    with _as_input_error(folder):
+        transformer.load_lora_adapter(tensors, prefix=None, metadata=config)
     transformer.eval()  # the new layers come in training mode, where dropout acts
     if torch.equal(before, _probe(transformer)):
         raise InputError(
@@ -90,7 +92,9 @@ def _read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]
     if not file.is_file() and (folder / _PEFT_CONFIG).is_file():
         from peft import LoraConfig
 
-        file, config = folder / _PEFT_FILE, LoraConfig.from_pretrained(str(folder)).to_dict()
+        file = folder / _PEFT_FILE
+        with _as_input_error(folder):
+            config = LoraConfig.from_pretrained(str(folder)).to_dict()
     if not file.is_file():
         for other in sorted(folder.glob('*')):
             refuse_pickle(other)
@@ -102,10 +106,22 @@ def _read(folder: Path) -> tuple[dict[str, torch.Tensor], dict[str, Any] | None]
         tensors = {_own_name(name): handle.get_tensor(name).clone() for name in handle.keys()}
         metadata = handle.metadata() or {}
     if config is None and _METADATA in metadata:
-        config = {
-            _own_name(key): value for key, value in json.loads(metadata[_METADATA]).items()
-        }
+        with _as_input_error(folder):
+            config = {_own_name(key): v for key, v in json.loads(metadata[_METADATA]).items()}
     return tensors, config
+
+
+@contextlib.contextmanager
+def _as_input_error(folder: Path) -> Iterator[None]:
+    """peft and diffusers say what they cannot use in errors of many kinds."""
+    try:
+        yield
+    except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+        reason = f'{type(error).__name__}: {" ".join(str(error).split())}'
+        raise InputError(
+            f"{folder}: the adapter's configuration cannot be used ({reason[:300]}); "
+            'save the adapter again with the installed peft'
+        ) from error
 
 
 def _own_name(name: str) -> str:
