@@ -6,8 +6,6 @@ import re
 import resource
 import shutil
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import huggingface_hub
@@ -19,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam import VamConfig, VideoActionPolicy
 from tr_vam_ros.vam.checkpoint import load_policy, save_policy
-from tr_vam_ros.vam.networks import Networks, empty_networks
+from tr_vam_ros.vam.networks import Networks
 
 SEED = 3
 
@@ -481,49 +479,3 @@ def test_other_users_may_read_what_is_saved(policy, tmp_path):
     finally:
         os.umask(before)
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o644}
-
-
-# --- memory ------------------------------------------------------------------------------------
-
-PEAK = """
-import json, sys, torch
-from tr_vam_ros.vam.checkpoint import load_policy
-from tr_vam_ros.vam.networks import Networks, empty_networks
-
-def kilobytes(key):
-    return next(int(l.split()[1]) for l in open('/proc/self/status') if l.startswith(key))
-
-load_policy(sys.argv[1])  # whatever is imported, compiled or pooled at the first time
-result = {}
-for dtype in (None, 'bfloat16'):
-    before = kilobytes('VmRSS')
-    open('/proc/self/clear_refs', 'w').write('5')  # VmHWM begins anew
-    policy = load_policy(sys.argv[2], dtype=dtype)
-    weights = Networks(policy.backbone, policy.text, policy.head).state().values()
-    size = sum(t.numel() * t.element_size() for t in weights)
-    result[str(dtype)] = [size, 1024 * (kilobytes('VmHWM') - before)]
-    del policy, weights
-print(json.dumps(result))
-"""
-
-
-def test_loading_takes_at_most_a_fifth_more_memory_than_the_weights(config, saved, tmp_path):
-    big = config.changed({
-        'transformer': {'num_attention_heads': 16, 'num_layers': 4},
-        'video': {'feature_block': 3},
-    })
-    networks = empty_networks(big)
-    networks.fill({name: torch.full(t.shape, 0.01) for name, t in networks.state().items()})
-    policy = VideoActionPolicy(big, networks.backbone, networks.text, networks.head)
-    folder = save_policy(policy, tmp_path / 'big')
-    try:
-        open('/proc/self/clear_refs', 'w').write('5')
-    except OSError:
-        pytest.skip('the peak of memory cannot be reset here')
-    output = subprocess.run(
-        [sys.executable, '-c', PEAK, saved, folder],
-        check=True, capture_output=True, text=True, timeout=100,
-    ).stdout
-    for size, peak in json.loads(output).values():
-        assert size > 150e6
-        assert peak <= 1.2 * size

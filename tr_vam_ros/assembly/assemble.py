@@ -85,7 +85,7 @@ def assemble(
     networks.head = _make_head(config, head, head_folder, seed, report)
     tensors = _read(source, taken, kept_type, on_progress)
     tensors |= source.latent_statistics()
-    tensors |= _fresh_text(config, networks, tensors, seed, report)
+    tensors |= _fresh_text(config, networks, tensors, kept_type, seed, report)
     tensors |= {f'head.{name}': value for name, value in networks.head.state_dict().items()}
     networks.fill(tensors)
     check_filled(networks)
@@ -201,6 +201,7 @@ def _fresh_text(
     config: VamConfig,
     networks: Networks,
     tensors: dict[str, torch.Tensor],
+    dtype: torch.dtype | None,
     seed: int,
     report: Report,
 ) -> dict[str, torch.Tensor]:
@@ -213,4 +214,7 @@ def _fresh_text(
     with seeded(seed):
         made = make_text(config).state_dict()
     report.fresh.extend(Fresh(name, f'random, seed {seed}') for name in missing)
-    return {name: made[name.removeprefix('text.')] for name in missing}
+    # One type for the whole text path: the projection's, if a source had one.
+    types = {value.dtype for name, value in tensors.items() if name.startswith('text.')}
+    dtype = next(iter(types), dtype)
+    return {name: made[name.removeprefix('text.')].to(dtype) for name in missing}

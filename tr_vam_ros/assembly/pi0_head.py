@@ -81,9 +81,9 @@ def initialise_from_pi0(head: ActionHead, folder: Path, report: Report) -> str:
     kind = _kind(own_names.values(), folder)
     parameters = dict(head.named_parameters())
     plan = _plan(files, own_names, parameters, len(head.layers), report)
-    if not plan:
+    if not any(target.startswith('layers.') for target in plan.values()):
         raise InputError(
-            f'{folder}: none of its {len(own_names)} tensors fits the head of the preset (width '
+            f"{folder}: none of the expert's layers fits the head of the preset (width "
             f'{head.config.width}); choose another preset, or `--head random`'
         )
     if kind == 'pi0':
@@ -133,6 +133,10 @@ def _plan(
             report.not_taken.append(NotTaken(source, reason))
         else:
             plan[source] = target
+    for bias in [source for source in plan if source.endswith('.bias')]:
+        if bias.removesuffix('bias') + 'weight' not in plan:
+            del plan[bias]
+            report.not_taken.append(NotTaken(bias, 'its weight was not taken'))
     return plan
 
 
