@@ -22,7 +22,7 @@ INSTRUCTION = 'put the red block into the bin'
 
 @pytest.fixture(scope='module')
 def config():
-    return VamConfig.from_yaml('tiny_yam').changed({'video': {'plan_frames': 6}})
+    return VamConfig.from_yaml('tiny_yam').changed({'video': {'plan_frames': 5}, 'head': {'euler_steps': 3}})
 
 
 @pytest.fixture(scope='module')

@@ -23,7 +23,7 @@ FILE = 'pytorch_lora_weights.safetensors'
 
 @pytest.fixture(scope='session')
 def config(config):
-    return config.changed({'video': {'plan_frames': 6}})
+    return config.changed({'video': {'plan_frames': 5}, 'head': {'euler_steps': 3}})
 
 
 def make_policy(config):

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam import VamConfig, VideoActionPolicy
 from tr_vam_ros.vam.checkpoint import load_policy, save_policy
+from tr_vam_ros.vam.checkpoint_files import read_tensors
 from tr_vam_ros.vam.networks import Networks
 
 SEED = 3
@@ -24,8 +25,8 @@ SEED = 3
 
 @pytest.fixture(scope='session')
 def config(config):
-    """tiny_yam with a short plan branch: every branch runs, in a tenth of the time."""
-    return config.changed({'video': {'plan_frames': 6}})
+    """tiny_yam with less to compute; every branch runs."""
+    return config.changed({'video': {'plan_frames': 5}, 'head': {'euler_steps': 3}})
 
 
 @pytest.fixture(scope='module')
@@ -305,11 +306,13 @@ def only_a_pickle(folder):
 
 
 @pytest.mark.parametrize('spoil, message', [
-    (remove('config.json'), 'config.json: is missing'),
-    (remove('statistics.json'), 'statistics.json: is missing'),
+    (remove('config.json'), 'config.json: cannot be read .there is none'),
+    (remove('statistics.json'), 'statistics.json: cannot be read .there is none'),
     (write('config.json', b'{'), 'config.json: cannot be read'),
     (write('config.json', b'[]'), 'config.json: got list'),
-    (write('config.json', b'{"model_type": "pi0"}'), 'no format_version'),
+    (write('config.json', b'{"model_type": "pi0"}'), 'unknown key model_type'),
+    (edit_config(statistics={}), 'statistics stand in config.json and in statistics.json'),
+    (edit_config(format_version='1'), 'is of format 1.*reads up to'),
     (edit_config(format_version=2), 'format 2.*update'),
     (edit_config(colour='red'), 'unknown key colour'),
     (edit_config(name=3), r'config.json.name: got 3'),
@@ -317,7 +320,7 @@ def only_a_pickle(folder):
     (remove('model.safetensors.index.json'), 'neither model.safetensors nor'),
     (truncate, r'model-00002-of-00005.safetensors: is no readable.*again'),
     (write('model-00001-of-00005.safetensors', b'\x80\x04N.'), 'is no readable'),
-    (write('model.safetensors.index.json', b'{}'), 'no index of shards'),
+    (write('model.safetensors.index.json', b'{}'), 'no weight_map'),
     (index_names('../../etc/passwd'), 'expected a file of its own folder'),
     (index_names('pytorch_model.bin'), 'is a pickle.*convert'),
     (only_a_pickle, 'pytorch_model.bin: is a pickle.*convert'),
@@ -479,3 +482,26 @@ def test_other_users_may_read_what_is_saved(policy, tmp_path):
     finally:
         os.umask(before)
     assert {stat.S_IMODE(file.stat().st_mode) for file in folder.iterdir()} == {0o644}
+
+
+# --- parts -------------------------------------------------------------------------------------
+
+
+def test_a_few_tensors_are_read_without_the_other_files(saved, folder, policy):
+    files = json.loads((folder / 'model.safetensors.index.json').read_text())['weight_map']
+    name = 'text.projection.0.weight'
+    for file in shards(folder):
+        if file.name != files[name]:
+            file.unlink()
+    assert torch.equal(read_tensors(folder, [name])[name], policy.text.projection[0].weight)
+    gone = next(other for other, file in files.items() if file != files[name])
+    with pytest.raises(InputError, match=f'{gone} cannot be read .*missing'):
+        read_tensors(folder, [gone])
+    with pytest.raises(InputError, match='no.such.tensor cannot be read'):
+        read_tensors(saved, ['no.such.tensor'])
+
+
+def test_statistics_may_also_stand_in_a_config_written_by_hand(config, folder):
+    (folder / 'statistics.json').unlink()
+    (folder / 'config.json').write_text(json.dumps(config.to_mapping()))
+    assert load(folder).config == config

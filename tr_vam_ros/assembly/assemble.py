@@ -14,7 +14,7 @@ from tr_vam_ros.assembly.report import Fresh, NotTaken, Report, Taken
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.action_head import ActionHead
 from tr_vam_ros.vam.adapters import attach_adapter, merge_adapter
-from tr_vam_ros.vam.checkpoint import save_policy
+from tr_vam_ros.vam.checkpoint import save_networks
 from tr_vam_ros.vam.checkpoint_files import check_target
 from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.networks import (
@@ -25,7 +25,6 @@ from tr_vam_ros.vam.networks import (
     make_text,
     target_dtype,
 )
-from tr_vam_ros.vam.policy import VideoActionPolicy
 from tr_vam_ros.vam.random_weights import initialise_head, seeded
 from tr_vam_ros.vam.tensor_files import (
     MAX_SHARD_BYTES,
@@ -101,11 +100,11 @@ def assemble(
             f'adapter: {_describe(adapter, adapter_folder)}, {modules} modules, {adapters}'
         )
     report.sources.append(f"statistics: of preset {config.name}, until a data set's replace them")
-    policy = VideoActionPolicy(config, networks.backbone, networks.text, networks.head)
-    state = Networks(policy.backbone, policy.text, policy.head).state().values()
+    state = networks.state().values()
     report.parameters, report.bytes = sum(t.numel() for t in state), tensor_bytes(state)
-    save_policy(
-        policy, out, overwrite=overwrite, sources=report.sources, max_shard_bytes=max_shard_bytes
+    save_networks(
+        config, networks, out,
+        overwrite=overwrite, sources=report.sources, max_shard_bytes=max_shard_bytes,
     )
     return report
 

@@ -33,6 +33,7 @@ from tr_vam_ros.vam.checkpoint_files import (
     read_config,
     write_config,
 )
+from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.folder_swap import replaced_folder
 from tr_vam_ros.vam.guidance import GuidanceSchedule
 from tr_vam_ros.vam.model_card import model_card
@@ -80,11 +81,26 @@ def save_policy(
     Weights keep their types. An attached adapter stays apart, in `adapter/`.
     Raises InputError, and leaves `folder` as it was, if it may not or cannot be written.
     """
+    return save_networks(
+        policy.config, Networks(policy.backbone, policy.text, policy.head), folder,
+        overwrite=overwrite, sources=sources, max_shard_bytes=max_shard_bytes,
+    )
+
+
+def save_networks(
+    config: VamConfig,
+    networks: Networks,
+    folder: str | os.PathLike[str],
+    *,
+    overwrite: bool = False,
+    sources: Sequence[str] = (),
+    max_shard_bytes: int = MAX_SHARD_BYTES,
+) -> Path:
+    """As `save_policy`, of networks that need not be a policy yet."""
     target = Path(folder).expanduser().resolve()
     check_target(target, overwrite)
-    transformer = policy.backbone.transformer
+    transformer = networks.backbone.transformer
     adapter = adapter_name(transformer)
-    networks = Networks(policy.backbone, policy.text, policy.head)
     tensors = without_adapter(networks.state())
     check_space(target, tensor_bytes(tensors.values()))
     parameters = sum(tensor.numel() for tensor in tensors.values())
@@ -93,9 +109,9 @@ def save_policy(
             write_tensor_files(tensors, new, max_shard_bytes)
             if adapter is not None:
                 save_adapter(transformer, adapter, new / ADAPTER)
-            save_text_files(policy.text, new)
-            write_config(policy.config, new)
-            card = model_card(policy.config, parameters, sources)
+            save_text_files(networks.text, new)
+            write_config(config, new)
+            card = model_card(config, parameters, sources)
             (new / CARD).write_text(card, encoding='utf-8')
             open_to_readers(new)
     except (OSError, SafetensorError) as error:

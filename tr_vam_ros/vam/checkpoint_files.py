@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+import torch
+from safetensors import SafetensorError
 
 from tr_vam_ros import __version__
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.networks import TEXT_CACHE
-from tr_vam_ros.vam.tensor_files import listed, refuse_pickle
+from tr_vam_ros.vam.tensor_files import listed, open_file, refuse_pickle, weight_map
 
 FORMAT_VERSION = 1
 CONFIG, STATISTICS, CARD, ADAPTER = 'config.json', 'statistics.json', 'README.md', 'adapter'
@@ -28,25 +31,44 @@ _OWN_FILES = (CONFIG, STATISTICS, CARD, ADAPTER, TEXT_CACHE)
 
 def read_config(folder: Path) -> VamConfig:
     """The configuration of a checkpoint. Raises InputError if it is missing, newer or wrong."""
+    if not folder.is_dir():
+        raise InputError(f'checkpoint {folder}: is no folder; name the one with its {CONFIG}')
     if not (folder / CONFIG).is_file():
         for file in sorted(folder.glob('*')):
             refuse_pickle(file)
     data = dict(_read_json(folder / CONFIG))
-    version = data.pop('format_version', None)
-    if not isinstance(version, int):
-        raise InputError(
-            f'{folder / CONFIG}: has no format_version; name a folder that save_pretrained or '
-            '`tr-vam assemble` wrote'
-        )
-    if version > FORMAT_VERSION:
+    version = data.pop('format_version', FORMAT_VERSION)
+    if not isinstance(version, int) or version > FORMAT_VERSION:
         raise InputError(
             f'{folder / CONFIG}: is of format {version} (tr_vam_ros '
             f'{data.get("package_version")}), this tr_vam_ros {__version__} reads up to '
             f'{FORMAT_VERSION}; update it'
         )
     data.pop('package_version', None)
-    data['statistics'] = _read_json(folder / STATISTICS)
-    return VamConfig.from_mapping(data, CONFIG)
+    if 'statistics' not in data:
+        data['statistics'] = _read_json(folder / STATISTICS)
+    elif (folder / STATISTICS).exists():
+        raise InputError(
+            f'{folder}: statistics stand in {CONFIG} and in {STATISTICS}; remove one of them'
+        )
+    return VamConfig.from_mapping(data, str(folder / CONFIG))
+
+
+def read_tensors(folder: Path, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    """The named tensors; no other is read, and no other file opened or missed.
+
+    Raises InputError if one is missing or damaged.
+    """
+    single, index = folder / 'model.safetensors', folder / 'model.safetensors.index.json'
+    files = weight_map(index) if index.is_file() else {}
+    tensors = {}
+    for name in names:
+        try:
+            with open_file(files.get(name, single)) as handle:
+                tensors[name] = handle.get_tensor(name).clone()
+        except (InputError, SafetensorError) as error:
+            raise InputError(f'{folder}: {name} cannot be read ({error})') from error
+    return tensors
 
 
 def write_config(config: VamConfig, folder: Path) -> None:
@@ -64,7 +86,8 @@ def _read_json(file: Path) -> Mapping[str, Any]:
         data = json.loads(file.read_text(encoding='utf-8'))
     except FileNotFoundError as error:
         raise InputError(
-            f'{file}: is missing; name the folder of a checkpoint, or copy it again'
+            f'{file}: cannot be read (there is none); name the folder of a checkpoint, or copy it '
+            'again'
         ) from error
     except (OSError, ValueError) as error:
         reason = ' '.join(str(error).split())

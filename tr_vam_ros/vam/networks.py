@@ -60,14 +60,17 @@ def make_text(config: VamConfig) -> nn.Module:
 
 
 def save_text_files(text: nn.Module, folder: Path) -> None:
-    """What a text conditioning keeps besides its weights: projected instructions."""
-    if hasattr(text, 'cache'):
-        text.cache.save(folder / TEXT_CACHE)
+    """What a text conditioning was loaded with besides its weights: projected instructions."""
+    if hasattr(text, 'load_cache'):
+        prompts = [prompt for file in text.cache._travelled for prompt in file.prompts]
+        known = [prompt for prompt in dict.fromkeys(prompts) if text.knows(prompt)]
+        if known:
+            text.cache.save(folder / TEXT_CACHE, known, text.weights())
 
 
 def load_text_files(text: nn.Module, folder: Path) -> None:
-    if hasattr(text, 'cache') and (folder / TEXT_CACHE).is_file():
-        text.cache = type(text.cache).load(folder / TEXT_CACHE)
+    if hasattr(text, 'load_cache') and (folder / TEXT_CACHE).is_file():
+        text.load_cache(folder / TEXT_CACHE)
 
 
 def empty_networks(config: VamConfig) -> Networks:

@@ -191,20 +191,25 @@ def _find_files(folder: Path, stem: str) -> list[Path]:
     )
 
 
-def _indexed_files(index: Path) -> list[Path]:
+def weight_map(index: Path) -> dict[str, Path]:
+    """The file of each tensor; raises InputError unless it is an index of safetensors files."""
     try:
-        names = sorted(set(json.loads(index.read_text(encoding='utf-8'))['weight_map'].values()))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        names = dict(json.loads(index.read_text(encoding='utf-8'))['weight_map'])
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise InputError(
-            f'{index}: is no index of shards ({type(error).__name__}); download it again'
+            f'{index}: has no weight_map of shards ({type(error).__name__}); '
+            'copy or download it again'
         ) from error
-    files = []
-    for name in names:
+    for name in set(names.values()):
         # An index comes from elsewhere; it must not name files outside its folder.
         if not isinstance(name, str) or os.path.basename(name) != name:
             raise InputError(f'{index}: names {name!r}, expected a file of its own folder')
         refuse_pickle(index.parent / name)
-        files.append(index.parent / name)
+    return {tensor: index.parent / name for tensor, name in names.items()}
+
+
+def _indexed_files(index: Path) -> list[Path]:
+    files = sorted(set(weight_map(index).values()))
     missing = [file.name for file in files if not file.is_file()]
     if missing:
         raise InputError(
