@@ -15,7 +15,7 @@ from test.assembly.sources import Pi0, cosmos_transformer, save_backbone, wan_va
 from tr_vam_ros.assembly.assemble import assemble
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam import VamConfig
-from tr_vam_ros.vam.checkpoint import load_policy
+from tr_vam_ros.vam.checkpoint import load_policy, save_policy
 
 INSTRUCTION = 'put the red block into the bin'
 
@@ -187,6 +187,25 @@ def test_an_adapter_is_kept_or_merged_and_says_the_same(
     torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
     assert (tmp_path / 'ck' / 'adapter').exists() is (adapters == 'kept')
     assert f'40 modules, {adapters}' in ' '.join(report.sources)
+
+
+def test_with_the_reason_encoder_the_whole_text_path_is_taken_and_contexts_travel(
+    config, transformer, backbone, tmp_path, monkeypatch
+):
+    monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
+    cache = pytest.importorskip('tr_vam_ros.vam.text_cache')
+    reason = config.changed({'text': {'encoder': 'cosmos_reason1'}})
+    report = assemble(reason, tmp_path / 'ck', backbone=str(backbone))
+    assert not any(f.target.startswith('text.') for f in report.fresh)
+    policy = load(tmp_path / 'ck')
+    projection = transformer.crossattn_proj[0]
+    assert torch.equal(policy.text.projection[0].weight, projection.weight)
+    # As `tr-vam embed --into-checkpoint` leaves it; what stands there is used, and goes along.
+    contexts = cache.TextCache(tmp_path / 'cache')
+    contexts.put(INSTRUCTION, policy.text.weights(), torch.ones(3, 128))
+    contexts.save(tmp_path / 'ck' / 'text_cache.safetensors', [INSTRUCTION], policy.text.weights())
+    again = load(save_policy(load(tmp_path / 'ck'), tmp_path / 'again'))
+    assert torch.equal(again.text(INSTRUCTION), torch.ones(1, 3, 128))
 
 
 # --- what stops --------------------------------------------------------------------------------
