@@ -424,6 +424,14 @@ def test_what_is_no_checkpoint_is_never_replaced(policy, folder, foreign):
     assert (folder / foreign).is_dir() and len(shards(folder)) == 5
 
 
+def test_another_project_s_model_is_never_replaced(policy, tmp_path):
+    (tmp_path / 'config.json').write_text('{"model_type": "pi0"}')
+    save_file({'a': torch.zeros(1)}, tmp_path / 'model.safetensors')
+    with pytest.raises(InputError, match='no part of a checkpoint'):
+        save_policy(policy, tmp_path, overwrite=True)
+    assert load_file(tmp_path / 'model.safetensors').keys() == {'a'}
+
+
 def test_a_file_is_no_target_and_an_empty_folder_is_one(policy, tmp_path):
     (tmp_path / 'file').touch()
     with pytest.raises(InputError, match='is a file'):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -98,6 +97,7 @@ def _read_json(file: Path) -> Mapping[str, Any]:
 
 
 def check_target(target: Path, overwrite: bool) -> None:
+    """Raises InputError unless `target` is new, empty, or a checkpoint that may be replaced."""
     if not target.exists():
         return
     if not target.is_dir():
@@ -109,13 +109,21 @@ def check_target(target: Path, overwrite: bool) -> None:
         name for name in inside
         if name not in _OWN_FILES and not (name.startswith('model') and '.safetensors' in name)
     ]
-    if CONFIG not in inside or foreign:
+    if foreign or not _is_config(target / CONFIG):
         raise InputError(
             f'{target}: holds what is no part of a checkpoint ({listed(foreign or inside)}); '
             'name a new folder'
         )
     if not overwrite:
         raise InputError(f'{target}: holds a checkpoint; allow overwriting, or name a new folder')
+
+
+def _is_config(file: Path) -> bool:
+    """Whether it is a checkpoint's: others call theirs config.json and model.safetensors, too."""
+    try:
+        return 'format_version' in _read_json(file)
+    except InputError:
+        return False
 
 
 def check_space(target: Path, needed: int) -> None:
@@ -129,9 +137,8 @@ def check_space(target: Path, needed: int) -> None:
 
 
 def open_to_readers(folder: Path) -> None:
-    """The modes that new files have here: safetensors makes its files for their owner alone."""
-    umask = os.umask(0)
-    os.umask(umask)
+    """Every file with the mode of config.json: safetensors makes its own for their owner alone."""
+    mode = (folder / CONFIG).stat().st_mode
     for path in folder.rglob('*'):
         if path.is_file():
-            path.chmod(0o666 & ~umask)
+            path.chmod(mode)
