@@ -12,6 +12,7 @@ import torch
 from test.vam.tiny_encoder import EMBED_DIM, LAYERS, WORDS, save_tiny_encoder
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.config import TextConfig
+from tr_vam_ros.vam.guidance import GuidanceSchedule
 from tr_vam_ros.vam.reason_encoder import (
     COSMOS_REASON,
     EncoderSource,
@@ -265,6 +266,31 @@ def test_null_texts_of_words():
     torch.testing.assert_close(text.null('empty_prompt'), expected[None, None])
     with pytest.raises(InputError, match="'nothing'.*empty_prompt"):
         text.null('nothing')
+
+
+@pytest.mark.parametrize('null_text', ['zeros_after_projection', 'empty_prompt'])
+def test_a_policy_of_this_text_path_replans_with_every_null_text(tmp_path, null_text):
+    from tr_vam_ros.vam import VamConfig, VideoActionPolicy
+
+    def replan(option):
+        config = VamConfig.from_yaml('tiny_yam').changed({
+            'image': {'height': 40, 'width': 96},
+            'text': {'encoder': 'cosmos_reason1', 'embed_dim': EMBED_DIM, 'max_words': PLACES},
+            'guidance': {'null_text': option, 'plan_weight': 0.0, 'language_weight': 1.0},
+        })
+        parts = VideoActionPolicy.from_config(config.changed({'text': {'encoder': 'words'}}))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(0)
+            cache = TextCache(tmp_path / 'cache')
+            text = make_text(config.text, 128, cache=cache, load=FakeEncoder().load)
+        policy = VideoActionPolicy(
+            config, parts.backbone, text, parts.head, schedule=GuidanceSchedule('flat')
+        )
+        policy.reset_episode(PROMPT, 'episode')
+        home = np.array(config.statistics.proprio.mean, np.float32)
+        return policy.replan(np.full((40, 96, 3), 90, np.uint8), home).actions
+
+    assert not np.allclose(replan(null_text), replan('zeros_before_projection'))
 
 
 def test_the_configuration_chooses_the_text_path(tmp_path):

@@ -6,6 +6,7 @@ Legend: b batch, n token, d width. Source: spec section 1 "Text". The projection
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import logging
 import os
@@ -80,11 +81,13 @@ class ReasonConditioning(nn.Module):
         self, instructions: Iterable[str], done: Callable[[str], None] = lambda _instruction: None
     ) -> None:
         """Encode, project and keep instructions, with one load of the encoder for all."""
-        weights, linear = self.weights(), self.projection[0]
-        with self._load(self.encoder, self.places, linear.in_features) as encoder:
+        weights = self.weights()
+        # In float32, so that a context does not depend on the type the weights are held in.
+        projection = copy.deepcopy(self.projection).float()
+        with self._load(self.encoder, self.places, projection[0].in_features) as encoder:
             for instruction in instructions:
                 embedding = encoder(instruction)
-                context = self.projection(embedding.to(linear.weight))
+                context = projection(embedding.to(projection[0].weight))
                 self.cache.put(instruction, weights, context[0])
                 done(instruction)
 
