@@ -100,12 +100,16 @@ def test_the_seed_decides_and_the_noise_is_that_of_the_named_replan(
 def test_a_picture_of_another_size_is_refused_with_both_sizes_or_stretched(
     in_folder, picture, capsys
 ):
-    cv2.imwrite('large.png', np.zeros((480, 640, 3), np.uint8))
+    large = np.zeros((480, 640, 3), np.uint8)
+    large[:, 320:, 2] = 200  # black and red
+    cv2.imwrite('large.png', large)
     with pytest.raises(InputError, match='large.png: is 640x480, tiny_yam takes 96x40.*--resize'):
         main(['large.png', WORDS, *SMALL])
     assert not (in_folder / 'imagined').exists()
     assert main(['large.png', WORDS, '--resize', '--frames', '1', *SMALL]) == 0
-    assert cv2.imread('imagined/strip.png').shape[1] == 96
+    expected = np.zeros((40, 96, 3), np.uint8)
+    expected[:, 48:, 2] = 200
+    assert np.array_equal(cv2.imread('imagined/strip.png')[20:60], expected)
 
 
 @pytest.mark.parametrize('arguments, message', [

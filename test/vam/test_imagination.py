@@ -46,9 +46,10 @@ def pictures(vae_output):
 
 
 def assert_same_pictures(first, second):
-    """Within one level of rounding."""
+    """But for the rounding of a few values."""
     assert first.shape == second.shape and first.dtype == second.dtype == np.uint8
-    assert np.abs(first.astype(int) - second).max() <= 1
+    difference = np.abs(first.astype(int) - second)
+    assert difference.max() <= 1 and difference.mean() < 0.02
 
 
 @torch.no_grad()

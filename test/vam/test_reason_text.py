@@ -221,6 +221,17 @@ def test_another_encoder_is_another_entry(tmp_path, folder):
     assert fake.loads == 4
 
 
+@pytest.mark.parametrize('place', [100, -1])
+def test_one_other_byte_at_either_end_of_the_weights_is_another_encoder(tmp_path, place):
+    data = bytearray(1_000_000)
+    identities = []
+    for value in (0, 1):
+        data[place] = value
+        (tmp_path / 'model.safetensors').write_bytes(data)
+        identities.append(EncoderSource(str(tmp_path)).identity())
+    assert identities[0] != identities[1]
+
+
 def test_a_checkpoint_s_own_file_makes_the_encoder_unnecessary(tmp_path, source):
     fake = FakeEncoder()
     maker = make(tmp_path, fake, encoder=source)

@@ -68,11 +68,15 @@ def test_a_damaged_entry_is_none_and_is_made_again(tmp_path, caplog, damage):
     assert torch.equal(cache.get(PROMPT, WEIGHTS), context())
 
 
-def test_an_entry_under_another_s_name_is_not_believed(tmp_path):
+@pytest.mark.parametrize('prompt, weights', [
+    ('hand over the towel', WEIGHTS),
+    (PROMPT, dataclasses.replace(WEIGHTS, projection='q')),
+])
+def test_an_entry_under_another_s_name_is_not_believed(tmp_path, prompt, weights):
     cache = TextCache(tmp_path)
     cache.put(PROMPT, WEIGHTS, context(0))
     (first,) = entries(tmp_path)
-    cache.put('hand over the towel', WEIGHTS, context(1))
+    cache.put(prompt, weights, context(1))
     (second,) = set(entries(tmp_path)) - {first}
     os.replace(second, first)
     assert cache.get(PROMPT, WEIGHTS) is None
@@ -101,22 +105,22 @@ def test_a_write_that_fails_leaves_nothing_behind(tmp_path, monkeypatch):
     assert torch.equal(TextCache(tmp_path).get(PROMPT, WEIGHTS), context(0))
 
 
-def write_many(folder, start, count):
+def write_many(folder, start, name):
     cache = TextCache(folder)
     start.wait(30)
-    for number in range(count):
-        # Every process writes the same value, as two encoders of the same weights do.
-        cache.put(f'prompt {number % 5}', WEIGHTS, context(number % 5))
-        assert torch.equal(cache.get(f'prompt {number % 5}', WEIGHTS), context(number % 5))
-    cache.save(folder / 'all.safetensors', [f'prompt {n}' for n in range(count % 5 + 1)], WEIGHTS)
+    for number in range(8):
+        # All write the same value there, as encoders of the same weights do.
+        cache.put(f'prompt {number % 2}', WEIGHTS, context(number % 2))
+        assert torch.equal(cache.get(f'prompt {number % 2}', WEIGHTS), context(number % 2))
+        cache.put(f'{name} {number}', WEIGHTS, context(number))
+        cache.save(folder / 'all.safetensors', [f'{name} {number}'], WEIGHTS)
 
 
 def test_processes_that_write_at_once_lose_and_damage_nothing(tmp_path):
     fork = multiprocessing.get_context('fork')
     start = fork.Event()
-    # 20 saves prompt 0 alone, 24 prompts 0 to 4.
     processes = [
-        fork.Process(target=write_many, args=(tmp_path, start, count)) for count in (20, 24, 23)
+        fork.Process(target=write_many, args=(tmp_path, start, name)) for name in 'abc'
     ]
     for process in processes:
         process.start()
@@ -126,10 +130,10 @@ def test_processes_that_write_at_once_lose_and_damage_nothing(tmp_path):
     assert [process.exitcode for process in processes] == [0, 0, 0]
     travelled = TextCache(tmp_path / 'elsewhere')
     travelled.load(tmp_path / 'all.safetensors')
-    for number in range(5):
-        assert torch.equal(travelled.get(f'prompt {number}', WEIGHTS), context(number))
-    leftovers = [p for p in tmp_path.rglob('.*') if p.is_file()]
-    assert leftovers == []
+    for name in 'abc':
+        for number in range(8):
+            assert torch.equal(travelled.get(f'{name} {number}', WEIGHTS), context(number))
+    assert [p for p in tmp_path.rglob('.*') if p.is_file()] == []
 
 
 def test_one_file_travels_and_later_prompts_are_added(tmp_path):

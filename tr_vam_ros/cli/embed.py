@@ -92,7 +92,9 @@ def main(arguments: list[str]) -> int:
         }
         options.json.write_text(json.dumps(report, indent=1) + '\n')
     if left_out:
-        console.print(f'{path}: left out {left_out} that were made with other weights', markup=False)
+        console.print(
+            f'{path}: left out {left_out} that were made with other weights', markup=False
+        )
     console.print(
         f'{len(prompts)} instructions: {len(prompts) - len(new)} hits, {len(new)} misses, '
         f'{seconds:.1f} s; cache {text.cache.folder}'
