@@ -194,6 +194,24 @@ def test_a_wrong_input_is_an_input_error(embed, arguments, message):
     assert '\n' not in str(error.value)
 
 
+def test_a_cache_that_cannot_be_written_fails_before_the_encoder_is_loaded(
+    embed, tmp_path, monkeypatch
+):
+    (tmp_path / 'cache').write_text('a file where the folder should be')
+    monkeypatch.setattr('tr_vam_ros.vam.reason_encoder.ReasonEncoder.__init__', no_encoder)
+    with pytest.raises(InputError, match='cache: cannot be written'):
+        embed('--instruction', 'red')
+
+
+def test_a_disk_that_fills_up_meanwhile_is_an_input_error(embed, monkeypatch):
+    def full(*_arguments):
+        raise OSError('no space left on device')
+
+    monkeypatch.setattr('tr_vam_ros.vam.text_cache.os.replace', full)
+    with pytest.raises(InputError, match='2 contexts could not be written'):
+        embed('--instruction', 'red')
+
+
 def test_a_model_of_words_needs_no_embedding(embed, tmp_path):
     words = save_checkpoint(tmp_path / 'words', text={})
     with pytest.raises(InputError, match="text.encoder is 'words', which needs no cache"):

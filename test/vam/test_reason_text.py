@@ -367,6 +367,11 @@ def test_an_encoder_of_another_width_is_an_input_error(source):
 @pytest.mark.parametrize('options, message', [
     ({'name': '/no/such/folder'}, '/no/such/folder: is no folder'),
     ({'dtype': 'int8'}, 'int8'),
+    ({'device': 'abacus'}, "'abacus': unknown"),
+    pytest.param(
+        {'device': 'cuda:0'}, 'there is no GPU',
+        marks=pytest.mark.skipif(torch.cuda.is_available(), reason='a machine without GPU'),
+    ),
 ])
 def test_a_source_that_cannot_be_is_an_input_error(options, message):
     with pytest.raises(InputError, match=message):

@@ -69,9 +69,11 @@ def main(arguments: list[str]) -> int:
     for prompt in prompts:
         console.print(f'{"hit " if known[prompt] else "miss"}  {_shown(prompt)}', markup=False)
     if new:
+        text.cache.check_writable()  # now, and not after the encoder's minutes
         with _progress(console) as progress:
             task = progress.add_task(f'encoder {options.encoder}', total=len(new))
             text.embed(new, lambda _prompt: progress.advance(task))
+        text.cache.check_writable()
     left_out = total = 0
     path = options.checkpoint / FILE_IN_CHECKPOINT
     if options.into_checkpoint:

@@ -49,6 +49,14 @@ class EncoderSource:
             raise InputError(
                 f'encoder {self.name}: is no folder; give one, or a hub id such as {COSMOS_REASON}'
             )
+        try:
+            kind = 'cpu' if self.device == 'auto' else torch.device(self.device).type
+        except RuntimeError as error:
+            raise InputError(
+                f'encoder device {self.device!r}: unknown; use auto, cpu or cuda'
+            ) from error
+        if kind == 'cuda' and not torch.cuda.is_available():
+            raise InputError(f'encoder device {self.device!r}: there is no GPU; use auto or cpu')
         if self.dtype not in DTYPES:
             raise InputError(f'encoder dtype {self.dtype!r}: use one of {", ".join(DTYPES)}')
 
@@ -132,10 +140,11 @@ class ReasonEncoder:
                 local_files_only=True,
                 output_loading_info=True,
             )
+            self._model = model.eval().to(device)
         except (OSError, ValueError, RuntimeError) as error:
             raise InputError(
                 f'encoder {weights}: cannot be loaded ({_one_line(error)}); '
-                'it needs the files of a Qwen2.5-VL and of its tokenizer'
+                'it needs the files of a Qwen2.5-VL and of its tokenizer, and memory for them'
             ) from error
         if report['missing_keys'] or report['mismatched_keys']:
             # transformers would start them at random and only warn.
@@ -149,7 +158,6 @@ class ReasonEncoder:
                 f'encoder {tokenizer}: the tokenizer has no chat template; '
                 'add the chat_template.jinja of Qwen2.5-VL'
             )
-        self._model = model.eval().to(device)
         self._places = places
 
     @torch.inference_mode()

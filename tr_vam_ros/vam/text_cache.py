@@ -14,6 +14,7 @@ import hashlib
 import json
 import logging
 import os
+import tempfile
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -95,6 +96,21 @@ class TextCache:
                 self.folder, error,
             )
             self._unsaved[prompt, weights] = context
+
+    def check_writable(self) -> None:
+        """Raises InputError if contexts cannot be kept; for who must not find out too late."""
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=self.folder).close()
+        except OSError as error:
+            raise InputError(
+                f'text cache {self.folder}: cannot be written ({error.strerror}); name another'
+            ) from error
+        if self._unsaved:
+            raise InputError(
+                f'text cache {self.folder}: {len(self._unsaved)} contexts could not be written; '
+                'free space, then embed again'
+            )
 
     def load(self, path: str | os.PathLike[str]) -> TextWeights:
         """Add the contexts of one file, as `save` makes it; they are read when they are needed.
