@@ -13,9 +13,12 @@ from safetensors.torch import load_file, save_file
 
 from test.assembly.sources import Pi0, cosmos_transformer, save_backbone, wan_vae
 from tr_vam_ros.assembly.assemble import assemble
+from tr_vam_ros.assembly.backbone_source import _target
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam import VamConfig
 from tr_vam_ros.vam.checkpoint import load_policy, save_policy
+from tr_vam_ros.vam.networks import empty_networks
+from tr_vam_ros.vam.text_cache import TextCache
 
 INSTRUCTION = 'put the red block into the bin'
 
@@ -193,7 +196,6 @@ def test_with_the_reason_encoder_the_whole_text_path_is_taken_and_contexts_trave
     config, transformer, backbone, tmp_path, monkeypatch
 ):
     monkeypatch.setenv('XDG_CACHE_HOME', str(tmp_path))
-    cache = pytest.importorskip('tr_vam_ros.vam.text_cache')
     reason = config.changed({'text': {'encoder': 'cosmos_reason1'}})
     report = assemble(reason, tmp_path / 'ck', backbone=str(backbone))
     assert not any(f.target.startswith('text.') for f in report.fresh)
@@ -201,7 +203,7 @@ def test_with_the_reason_encoder_the_whole_text_path_is_taken_and_contexts_trave
     projection = transformer.crossattn_proj[0]
     assert torch.equal(policy.text.projection[0].weight, projection.weight)
     # As `tr-vam embed --into-checkpoint` leaves it; what stands there is used, and goes along.
-    contexts = cache.TextCache(tmp_path / 'cache')
+    contexts = TextCache(tmp_path / 'cache')
     contexts.put(INSTRUCTION, policy.text.weights(), torch.ones(3, 128))
     contexts.save(tmp_path / 'ck' / 'text_cache.safetensors', [INSTRUCTION], policy.text.weights())
     again = load(save_policy(load(tmp_path / 'ck'), tmp_path / 'again'))
@@ -269,8 +271,6 @@ def test_the_2b_preset_refuses_another_model_with_the_whole_list(backbone, tmp_p
 
 def test_the_2b_preset_fits_the_configuration_of_the_2b_model():
     """Shapes and names alone, on the meta device, against diffusers' own class (spec section 1)."""
-    from tr_vam_ros.assembly.backbone_source import _target
-    from tr_vam_ros.vam.networks import empty_networks
 
     preset = VamConfig.from_yaml('cosmos2b_yam')
     with torch.device('meta'):

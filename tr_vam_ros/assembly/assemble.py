@@ -22,7 +22,6 @@ from tr_vam_ros.vam.networks import (
     check_filled,
     choose_dtype,
     empty_networks,
-    make_text,
     target_dtype,
 )
 from tr_vam_ros.vam.random_weights import initialise_head, seeded
@@ -32,6 +31,7 @@ from tr_vam_ros.vam.tensor_files import (
     copy_tensor,
     tensor_bytes,
 )
+from tr_vam_ros.vam.text import make_text
 from tr_vam_ros.vam.weight_source import find_weights
 
 HEAD_FILES = ('*.safetensors', '*.safetensors.index.json')
@@ -211,7 +211,7 @@ def _fresh_text(
     if not missing:
         return {}
     with seeded(seed):
-        made = make_text(config).state_dict()
+        made = make_text(config.text, config.transformer.text_embed_dim).state_dict()
     report.fresh.extend(Fresh(name, f'random, seed {seed}') for name in missing)
     # One type for the whole text path: the projection's, if a source had one.
     types = {value.dtype for name, value in tensors.items() if name.startswith('text.')}

@@ -13,7 +13,7 @@ from torch import nn
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.action_head import ActionHead
 from tr_vam_ros.vam.config import VamConfig
-from tr_vam_ros.vam.text_conditioning import TextConditioning
+from tr_vam_ros.vam.text import make_text
 from tr_vam_ros.vam.video_backbone import VideoBackbone
 from tr_vam_ros.vam.video_tokens import NoiseLevelTag
 
@@ -54,11 +54,6 @@ class Networks:
             network.load_state_dict(inside, strict=True, assign=True)
 
 
-def make_text(config: VamConfig) -> nn.Module:
-    """The text conditioning that `config.text` asks for."""
-    return TextConditioning(config.text, config.transformer.text_embed_dim)
-
-
 def save_text_files(text: nn.Module, folder: Path) -> None:
     """What a text conditioning was loaded with besides its weights: projected instructions."""
     if hasattr(text, 'load_cache'):
@@ -81,7 +76,7 @@ def empty_networks(config: VamConfig) -> Networks:
     with torch.device('meta'):
         networks = Networks(
             VideoBackbone(config),
-            make_text(config),
+            make_text(config.text, config.transformer.text_embed_dim),
             ActionHead(config.head, config.transformer.width),
         )
     networks.backbone.padding_mask = networks.backbone._padding_mask(config)
