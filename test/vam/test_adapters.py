@@ -183,6 +183,7 @@ def test_a_folder_without_an_adapter_says_what_was_expected(config, tmp_path):
         attach_adapter(make_policy(config).backbone.transformer, tmp_path)
 
 
+@pytest.mark.filterwarnings('ignore::UserWarning')  # peft's, of what is tried here
 def test_a_checkpoint_carries_one_adapter_and_no_half_merged_one(config, tmp_path):
     policy = make_policy(config)
     transformer = policy.backbone.transformer

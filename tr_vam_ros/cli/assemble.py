@@ -12,6 +12,7 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tr_vam_ros.cli.outputs import check_file
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.config import VamConfig
 
@@ -97,8 +98,4 @@ def _summary(options: Assemble, report: Report, seconds: float) -> str:
 def _check(options: Assemble) -> None:
     if options.adapter is None and options.adapters == 'merged':
         raise InputError('adapters merged: there is no adapter; give one with --adapter')
-    if options.json is not None:
-        if not options.json.absolute().parent.is_dir():
-            raise InputError(f'json {options.json}: its folder does not exist; make it first')
-        if options.json.is_dir():
-            raise InputError(f'json {options.json}: is a folder; name a file')
+    check_file('json', options.json)
