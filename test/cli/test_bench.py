@@ -18,7 +18,7 @@ def test_a_bench_of_a_preset_prints_a_table_and_leaves_json_and_picture(tmp_path
     ])
     assert code == 0
     printed = capsys.readouterr().out
-    assert 'unguided without prefix cache' in printed and 'peak memory' in printed
+    assert 'prefix cache' in printed and 'peak memory' in printed
     result = json.loads(files[0].read_text())
     assert [case['name'] for case in result['cases']] == [
         'unguided', 'unguided without prefix cache'
