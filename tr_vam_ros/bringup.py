@@ -61,6 +61,7 @@ def yam_sim(
     seed: int = 0,
     guidance: str = 'adaptive',
     preset: str = 'tiny_yam',
+    checkpoint: str = '',
     replay: str = '',
     on_end: str = 'error',
     settings: str = '',
@@ -70,6 +71,7 @@ def yam_sim(
 ) -> list[NodeSpec]:
     """The whole graph on the simulated YAM cell. Raises InputError on a value nobody has.
 
+    checkpoint: folder or Hub id; its weights instead of a preset's random ones.
     replay, on_end: file of scales and what follows the last one, for guidance 'replay'.
     settings: values of the model's configuration, 'section.key=value' with spaces between.
     """
@@ -88,6 +90,7 @@ def yam_sim(
             'policy',
             {
                 'preset': preset,
+                'checkpoint': checkpoint,
                 'guidance': guidance,
                 'replay': replay,
                 'on_end': on_end,

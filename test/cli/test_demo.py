@@ -125,6 +125,21 @@ def test_the_schedule_decides_how_many_branches_run(tmp_path, guidance, branches
     assert {len(replan['branches']) for replan in replans} == {branches}
 
 
+def test_a_checkpoint_runs_like_the_weights_that_were_saved(tmp_path):
+    from tr_vam_ros.vam import VamConfig, VideoActionPolicy
+
+    config = VamConfig.from_yaml('tiny_yam')
+    folder = VideoActionPolicy.from_config(config, seed=0).save_pretrained(tmp_path / 'policy')
+    hashes = []
+    for number, source in enumerate(([], ['--checkpoint', folder])):
+        file = tmp_path / f'{number}.json'
+        run('demo', '--clock', 'lockstep', '--seconds', 3, '--json', file, *source)
+        result = json.loads(file.read_text())
+        hashes.append([r['actions_sha256'] for r in result['episodes'][0]['replans']])
+    assert hashes[0] == hashes[1] and hashes[0]
+    assert result['weights'] == str(folder)
+
+
 def test_a_replay_that_is_too_short_ends_the_episode_and_says_so(tmp_path):
     scales, file = tmp_path / 'scales.json', tmp_path / 'out.json'
     scales.write_text('[0.5]')
@@ -194,6 +209,9 @@ def test_a_node_that_dies_ends_the_demo_and_is_named():
         (('--task', 99), 'task 99: unknown'),
         (('--guidance', 'strong'), "guidance: got 'strong'"),
         (('--preset', 'huge_yam'), 'tiny_yam'),
+        (('--set', 'guidance.cup=1'), 'unknown key cup'),
+        (('--guidance', 'replay'), 'needs one or more'),
+        (('--checkpoint', '/nowhere'), '/nowhere'),
         (('--seconds', 0), 'seconds 0'),
         (('--episodes', 0), 'episodes 0'),
         (('--seed', -1), 'seed -1'),

@@ -161,7 +161,7 @@ def test_cosmos_weights_are_decoded_only_when_the_licence_note_was_accepted(
     assert not (in_folder / 'imagined').exists()
 
     def from_pretrained(folder, *, seed, precision):
-        assert (str(folder), seed, precision) == ('.', 0, 'float32')
+        assert (str(folder), seed, precision) == ('.', 0, 'auto')
         return VideoActionPolicy.from_config(config.changed({'text': {'encoder': 'words'}}))
 
     monkeypatch.setattr(VideoActionPolicy, 'from_pretrained', from_pretrained, raising=False)

@@ -102,7 +102,7 @@ def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> d
     domain = os.environ['ROS_DOMAIN_ID']
     console.print(
         f'tr_vam_ros demo: "{task.instruction}", guidance {options.guidance}, '
-        f'{options.clock} clock, seed {options.seed}; the weights are random'
+        f'{options.clock} clock, seed {options.seed}; weights: {options.weights}'
     )
     console.print(
         f'look in from another terminal: ROS_DOMAIN_ID={domain} '
@@ -142,7 +142,7 @@ def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> d
         'clock': options.clock,
         'guidance': options.guidance,
         'settings': list(options.set),
-        'weights': f'random, preset {options.preset}, seed {options.seed}',
+        'weights': options.weights,
         'rejected': monitor.state.rejected,
         'capped': monitor.state.capped,
         'episodes': episodes,
@@ -177,8 +177,8 @@ def _summarise(console: Console, options: Demo, result: dict) -> None:
     written = [str(p) for p in (options.json, options.video, options.record) if p]
     console.print(
         f'{len(result["episodes"])} episode(s), {len(replans)} replans, '
-        f'{result["rejected"]} rejected, {result["capped"]} slowed down or cut short by the caps; '
-        'the weights are random, so success is not to be expected'
+        f'{result["rejected"]} rejected, {result["capped"]} slowed down or cut short by the caps'
+        + ('' if options.checkpoint else '; the weights are random: do not expect success')
         + (f'; wrote {", ".join(written)}' if written else '')
     )
 

@@ -48,7 +48,7 @@ class Imagine:
     """Episode key of the noise. With key and index of a replan: the noise it had."""
     replan: int = 0
     """Replan index of the noise."""
-    precision: str = 'float32'
+    precision: str = 'auto'
     """Of the video model's products: float32, bfloat16 or auto."""
     resize: bool = False
     """Stretch a picture of another size instead of refusing it."""

@@ -15,6 +15,8 @@ from tr_vam_ros.errors import InputError
 class ModelOptions:
     preset: str = 'tiny_yam'
     """Model preset of config/vam, or the path of a YAML file; its weights are random."""
+    checkpoint: str = ''
+    """Checkpoint folder or Hub id ('owner/name@revision'), instead of a preset."""
     guidance: Annotated[str, tyro.conf.arg(metavar='off|flat|adaptive|replay')] = 'adaptive'
     """Guidance schedule."""
     replay: Path | None = None
@@ -33,7 +35,15 @@ class ModelOptions:
         from tr_vam_ros.vam.recorded_scales import read_scales
         from tr_vam_ros.vam.settings import with_settings
 
-        with_settings(VamConfig.from_yaml(self.preset), self.set)
+        if self.checkpoint:  # loads torch: not where a preset is meant
+            from tr_vam_ros.vam.checkpoint_files import read_config
+            from tr_vam_ros.vam.weight_source import find_weights
+
+            folder = find_weights(self.checkpoint, files=('config.json', 'statistics.json'))
+            config = read_config(folder)
+        else:
+            config = VamConfig.from_yaml(self.preset)
+        with_settings(config, self.set)
         scales = read_scales(self.replay) if self.replay else ()
         GuidanceSchedule(self.guidance, scales, self.on_end)
         spaced = [setting for setting in self.set if ' ' in setting]
@@ -41,9 +51,21 @@ class ModelOptions:
             raise InputError(f'setting {spaced[0]!r}: holds a space; leave it out')
         return {
             'preset': self.preset,
+            'checkpoint': self._checkpoint,
             'guidance': self.guidance,
             'replay': str(self.replay.absolute()) if self.replay else '',
             'on_end': self.on_end,
             'settings': ' '.join(self.set),
             'seed': self.seed,
         }
+
+    @property
+    def weights(self) -> str:
+        """What runs, in words."""
+        return self.checkpoint or f'random, preset {self.preset}, seed {self.seed}'
+
+    @property
+    def _checkpoint(self) -> str:
+        """Nodes run in another folder: a path is made absolute, a Hub id stays."""
+        path = Path(self.checkpoint).expanduser()
+        return str(path.absolute()) if self.checkpoint and path.exists() else self.checkpoint

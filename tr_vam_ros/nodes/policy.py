@@ -52,6 +52,7 @@ KEPT_IMAGES, KEPT_JOINT_STATES = 2, 30
 @dataclass
 class Parameters:
     preset: str = parameter('tiny_yam', 'model preset (config/vam) or path of a YAML file')
+    checkpoint: str = parameter('', "checkpoint folder or Hub id, instead of a preset")
     guidance: str = parameter('adaptive', 'guidance schedule', choices=GUIDANCE_SCHEDULES)
     replay: str = parameter('', "scales for guidance 'replay': a JSON file")
     on_end: str = parameter(
@@ -62,6 +63,7 @@ class Parameters:
     precision: str = parameter(
         'auto', "of the video model's products", choices=('auto', 'float32', 'bfloat16')
     )
+    device: str = parameter('cpu', "where the model runs: cpu, or a GPU such as 'cuda'")
     threads: int = parameter(0, 'torch threads; 0: one on two cores or fewer, else half', low=0)
     joint_states_topic: str = parameter(JOINT_STATES.name, 'joint states of both arms')
     autostart: bool = parameter(True, 'configure and activate without being asked')
@@ -120,7 +122,9 @@ class Policy(LifecycleNode):
             self.trigger_activate()
 
     def on_configure(self, state: LifecycleState) -> TransitionCallbackReturn:
-        self._diagnostics.set(OK, f'loading {self.parameters.preset}')
+        self._diagnostics.set(
+            OK, f'loading {self.parameters.checkpoint or self.parameters.preset}'
+        )
         try:
             self._policy = self._load()
         except InputError as error:
@@ -191,25 +195,30 @@ class Policy(LifecycleNode):
         from tr_vam_ros.vam.recorded_scales import read_scales
         from tr_vam_ros.vam.settings import with_settings
 
-        torch.set_num_threads(torch_threads(self.parameters.threads, os.cpu_count() or 1))
-        config = with_settings(
-            VamConfig.from_yaml(self.parameters.preset), self.parameters.settings.split()
-        )
-        replay = self.parameters.replay
-        policy = VideoActionPolicy.from_config(
-            config,
-            seed=self.parameters.seed,
-            guidance=self.parameters.guidance,
-            precision=self.parameters.precision,
-            replay_scales=read_scales(Path(replay)) if replay else (),
-            on_end=self.parameters.on_end,
-        )
+        p = self.parameters
+        torch.set_num_threads(torch_threads(p.threads, os.cpu_count() or 1))
+        settings = p.settings.split()
+        options = {
+            'seed': p.seed,
+            'guidance': p.guidance,
+            'precision': p.precision,
+            'replay_scales': read_scales(Path(p.replay)) if p.replay else (),
+            'on_end': p.on_end,
+        }
+        if p.checkpoint:
+            policy = VideoActionPolicy.from_pretrained(
+                p.checkpoint, settings=settings, device=p.device, **options
+            )
+        else:
+            config = with_settings(VamConfig.from_yaml(p.preset), settings)
+            policy = VideoActionPolicy.from_config(config, device=p.device, **options)
+        config = policy.config
         expected = (yam.IMAGE_HEIGHT, yam.IMAGE_WIDTH)
         if tuple(policy.image_size) != expected or config.head.action_dim != yam.DOF:
             raise InputError(
-                f'preset {self.parameters.preset}: image {tuple(policy.image_size)} and '
+                f'{p.checkpoint or p.preset}: image {tuple(policy.image_size)} and '
                 f'{config.head.action_dim} joints, but the YAM has {expected} and {yam.DOF}; '
-                'choose a YAM preset'
+                'choose a model made for the YAM'
             )
         return policy
 

@@ -49,6 +49,7 @@ from tr_vam_ros.vam.networks import (
 )
 from tr_vam_ros.vam.policy import VideoActionPolicy
 from tr_vam_ros.vam.precision import choose_precision
+from tr_vam_ros.vam.settings import with_settings
 from tr_vam_ros.vam.tensor_files import (
     MAX_SHARD_BYTES,
     TensorFiles,
@@ -135,6 +136,7 @@ def load_policy(
     guidance: str = 'adaptive',
     replay_scales: Sequence[float] = (),
     on_end: str = 'error',
+    settings: Sequence[str] = (),
     on_progress: Progress | None = None,
 ) -> VideoActionPolicy:
     """The policy in a folder or a Hub repository ('owner/name', 'owner/name@revision').
@@ -147,6 +149,7 @@ def load_policy(
         precision: of the video model's products, as in `from_config`; 'auto' also follows
             weights that are kept in bfloat16.
         seed, guidance, replay_scales, on_end: as in `from_config`.
+        settings: values of the configuration that differ from the checkpoint's, as 'guidance.cap=1'.
         on_progress: called with bytes done and bytes in all.
 
     Host memory at its peak is the weights and a few megabytes, or less if `device` is a GPU.
@@ -158,7 +161,7 @@ def load_policy(
     folder = find_weights(
         source, files=DOWNLOADED, revision=revision, local_files_only=local_files_only
     )
-    config = read_config(folder)
+    config = with_settings(read_config(folder), settings)
     networks = empty_networks(config)
     _fill(networks, TensorFiles(folder), device, dtype, on_progress)
     for _, network in networks:

@@ -6,7 +6,10 @@ read lazily (spec section 3): the conditional branch says whether the other two 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -87,6 +90,7 @@ class VideoActionPolicy:
         *,
         replay_scales: Sequence[float] = (),
         on_end: str = 'error',
+        device: str | torch.device = 'cpu',
     ) -> VideoActionPolicy:
         """A policy of random weights, deterministic in `seed`, which also keys the noise.
 
@@ -106,7 +110,24 @@ class VideoActionPolicy:
             initialise_backbone(backbone, config.image.height, config.image.width)
             initialise_head(head)
         backbone.precision = products
+        for network in (backbone, text, head):
+            network.to(device)
         return cls(config, backbone, text, head, seed=seed, schedule=schedule)
+
+    @classmethod
+    def from_pretrained(
+        cls, source: str | os.PathLike[str], **options: Any
+    ) -> VideoActionPolicy:
+        """The policy of a checkpoint folder or Hub repository: `load_policy`, with its options."""
+        from tr_vam_ros.vam.checkpoint import load_policy
+
+        return load_policy(source, **options)
+
+    def save_pretrained(self, folder: str | os.PathLike[str], **options: Any) -> Path:
+        """Write a checkpoint: `save_policy`, with its options."""
+        from tr_vam_ros.vam.checkpoint import save_policy
+
+        return save_policy(self, folder, **options)
 
     @property
     def image_size(self) -> tuple[int, int]:
