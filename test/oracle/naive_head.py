@@ -18,6 +18,9 @@ TAG_EPSILON = 1e-5  # torch's LayerNorm
 ROPE_BASE = 10_000.0  # Gemma
 TAG_OCTAVES = 7  # periods 2 to 1/32 of the unit interval
 SHORTEST_PERIOD, LONGEST_PERIOD = 4e-3, 4.0  # of the action timestep's features (pi0)
+# Angles reach 1,570 rad, where a float32 is 1e-4 rad wide: the head's own precision has to be
+# repeated to compare the rest to 1e-5.
+ANGLES = torch.float32
 VIDEO, STATE, ACTION = 'video', 'state', 'action'
 
 
@@ -75,9 +78,9 @@ class NaiveHead:
 
     def tagged(self, tokens: torch.Tensor, video_sigma: float) -> torch.Tensor:
         """LayerNorm whose shift and scale come from Fourier features of sigma; no gate."""
-        angles = [math.pi * 2**octave * video_sigma for octave in range(TAG_OCTAVES)]
-        features = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
-        hidden = self.linear('video_tokens.tag.mlp.0', tokens.new_tensor(features))
+        rates = torch.tensor([math.pi * 2**octave for octave in range(TAG_OCTAVES)], dtype=ANGLES)
+        features = sine_and_cosine(torch.tensor(video_sigma, dtype=ANGLES) * rates)
+        hidden = self.linear('video_tokens.tag.mlp.0', features)
         shift, scale = self.linear('video_tokens.tag.mlp.2', silu(hidden)).chunk(2)
         centred = tokens - tokens.mean(-1, keepdim=True)
         deviation = (centred.square().mean(-1, keepdim=True) + TAG_EPSILON).sqrt()
@@ -85,14 +88,10 @@ class NaiveHead:
 
     def condition(self, action_sigma: float) -> torch.Tensor:
         """The action timestep as sin-cos features through an MLP, (d,)."""
-        half = self.config.width // 2
-        angles = []
-        for i in range(half):
-            fraction = i / (half - 1) if half > 1 else 0.0
-            period = SHORTEST_PERIOD * (LONGEST_PERIOD / SHORTEST_PERIOD) ** fraction
-            angles.append(2 * math.pi * action_sigma / period)
-        features = [math.sin(angle) for angle in angles] + [math.cos(angle) for angle in angles]
-        hidden = silu(self.linear('time_mlp.0', torch.tensor(features).double()))
+        fractions = torch.linspace(0, 1, self.config.width // 2, dtype=ANGLES)
+        periods = SHORTEST_PERIOD * (LONGEST_PERIOD / SHORTEST_PERIOD) ** fractions
+        angles = 2 * math.pi * torch.tensor(action_sigma, dtype=ANGLES) / periods
+        hidden = silu(self.linear('time_mlp.0', sine_and_cosine(angles)))
         return silu(self.linear('time_mlp.2', hidden))
 
     def layer(
@@ -173,9 +172,7 @@ def additive_mask(kinds: list[str], action_attention: str) -> torch.Tensor:
     ]).double()
 
 
-def frame_mass(
-    attention: torch.Tensor, frames: int, horizon: int
-) -> torch.Tensor:
+def frame_mass(attention: torch.Tensor, frames: int, horizon: int) -> torch.Tensor:
     """Attention of an action row, on average, to each latent frame: (n, n) to (t,)."""
     video = len(attention) - 1 - horizon
     rows = attention[-horizon:, :video]
@@ -191,6 +188,10 @@ def rotated(heads: torch.Tensor) -> torch.Tensor:
     angles = torch.arange(count).double()[:, None] * rates
     turned = turned * torch.exp(1j * angles)
     return torch.cat([turned.real, turned.imag], -1)
+
+
+def sine_and_cosine(angles: torch.Tensor) -> torch.Tensor:
+    return torch.cat([angles.double().sin(), angles.double().cos()])
 
 
 def padded(values: torch.Tensor, width: int) -> torch.Tensor:
