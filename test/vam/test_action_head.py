@@ -41,19 +41,20 @@ def inputs():
 
 
 def cached(head, inputs):
-    prefix = head.prefix(inputs['features'], inputs['video_sigma'])
-    names = ('proprio', 'actions', 'action_sigma')
-    return head.velocity_and_frame_attention(prefix, *(inputs[name] for name in names))
+    suffix = head.suffix(head.prefix(inputs['features'], inputs['video_sigma']), inputs['proprio'])
+    modulations = head.modulations(inputs['action_sigma'])
+    velocity, attention = head.velocity_and_frame_attention(suffix, inputs['actions'], modulations)
+    return velocity, attention[CONFIG.tr_layer]
 
 
-def norm(module, tokens, condition, video):
-    """Adaptive RMSNorm of all tokens at once: the video plain, the suffix modulated."""
+def norm(module, tokens, condition, first):
+    """Adaptive RMSNorm of all tokens at once: plain up to `first`, modulated from there."""
     tokens = tokens / (tokens.square().mean(-1, keepdim=True) + 1e-6).sqrt() * (1 + module.weight)
     modulation = condition @ module.modulation.weight.T + module.modulation.bias
     shift, scale, gate = modulation[:, None].split(tokens.shape[-1], -1)
-    is_suffix = (torch.arange(tokens.shape[1]) >= video)[None, :, None]
-    changed = torch.where(is_suffix, tokens * (1 + scale) + shift, tokens)
-    return changed, torch.where(is_suffix, gate, 1.0)
+    is_modulated = (torch.arange(tokens.shape[1]) >= first)[None, :, None]
+    changed = torch.where(is_modulated, tokens * (1 + scale) + shift, tokens)
+    return changed, torch.where(is_modulated, gate, 1.0)
 
 
 def rope(heads):
@@ -80,7 +81,7 @@ def explicit_mask(video, rows, causal):
     return mask
 
 
-def naive(head, inputs, causal=False):
+def naive(head, inputs, causal=False, scope='suffix'):
     """One forward pass of all tokens: velocity, and TR layer's full softmax (b, h, q, n)."""
     config = head.config
     video_tokens = head.video_tokens(inputs['features'], inputs['video_sigma'])
@@ -93,8 +94,9 @@ def naive(head, inputs, causal=False):
     state[:, :4], actions[..., :3] = inputs['proprio'], inputs['actions']
     tokens = torch.cat([video_tokens, head.state_in(state)[:, None], head.action_in(actions)], 1)
     mask = explicit_mask(video, 6, causal)
+    first = video if scope == 'suffix' else 0
     for number, layer in enumerate(head.layers, start=1):
-        x, gate = norm(layer.attention_norm, tokens, condition, video)
+        x, gate = norm(layer.attention_norm, tokens, condition, first)
         query = rope(layer.query(x).unflatten(-1, (4, 8)))
         key = rope(layer.key(x).unflatten(-1, (2, 8)))
         value = layer.value(x).unflatten(-1, (2, 8))
@@ -110,21 +112,22 @@ def naive(head, inputs, causal=False):
         if number == config.tr_layer:
             tr_attention = torch.stack(weights, 1)
         tokens = tokens + gate * layer.output(torch.cat(outputs, -1))
-        x, gate = norm(layer.mlp_norm, tokens, condition, video)
+        x, gate = norm(layer.mlp_norm, tokens, condition, first)
         hidden = layer.mlp_gate(x)
         cubic = hidden + 0.044715 * hidden**3
         hidden = 0.5 * hidden * (1 + torch.tanh(math.sqrt(2 / math.pi) * cubic))
         tokens = tokens + gate * layer.mlp_down(hidden * layer.mlp_up(x))
-    x, _ = norm(head.final_norm, tokens, condition, video)
+    x, _ = norm(head.final_norm, tokens, condition, first)
     return head.action_out(x)[:, video + 1 :, :3], tr_attention
 
 
 @torch.no_grad()
+@pytest.mark.parametrize('scope', ['suffix', 'all'])
 @pytest.mark.parametrize('attention', ['bidirectional', 'causal'])
-def test_cached_prefix_equals_one_pass_of_all_tokens(inputs, attention):
-    head = make_head(action_attention=attention)
+def test_cached_prefix_equals_one_pass_of_all_tokens(inputs, attention, scope):
+    head = make_head(action_attention=attention, adarms_scope=scope)
     velocity, frame_attention = cached(head, inputs)
-    expected, weights = naive(head, inputs, causal=attention == 'causal')
+    expected, weights = naive(head, inputs, attention == 'causal', scope)
     torch.testing.assert_close(velocity, expected, atol=1e-5, rtol=1e-4)
     video = weights.shape[-1] - 7
     masses = weights[:, :, video + 1 :, :video].unflatten(-1, (FRAMES, 6)).sum(-1).mean((1, 2))
@@ -143,7 +146,8 @@ def test_branches_in_one_batch_equal_branches_alone(inputs):
     parts = [{name: value[i : i + 1] for name, value in inputs.items()} for i in range(BATCH)]
     prefixes = [head.prefix(part['features'], part['video_sigma']) for part in parts]
     together = head.velocity(
-        Prefix.batch(prefixes), inputs['proprio'], inputs['actions'], inputs['action_sigma']
+        head.suffix(Prefix.batch(prefixes), inputs['proprio']), inputs['actions'],
+        head.modulations(inputs['action_sigma']),
     )
     alone = torch.cat([cached(head, part)[0] for part in parts])
     torch.testing.assert_close(together, alone, atol=1e-5, rtol=1e-5)
@@ -206,12 +210,38 @@ def test_the_prefix_does_not_depend_on_the_action_timestep(inputs):
     head = make_head()
     later = inputs | {'action_sigma': inputs['action_sigma'] * 0.5}
     assert not torch.equal(cached(head, inputs)[0], cached(head, later)[0])
-    # The same prefix object serves both: nothing of the suffix may have been written into it.
-    prefix = head.prefix(inputs['features'], inputs['video_sigma'])
-    names = ('proprio', 'actions', 'action_sigma')
-    first = head.velocity(prefix, *(inputs[name] for name in names))
-    head.velocity(prefix, *(later[name] for name in names))
-    assert torch.equal(first, head.velocity(prefix, *(inputs[name] for name in names)))
+    # One object serves both: nothing of a step may have been written into it.
+    suffix = head.suffix(head.prefix(inputs['features'], inputs['video_sigma']), inputs['proprio'])
+    modulations = [head.modulations(i['action_sigma']) for i in (inputs, later)]
+    first = head.velocity(suffix, inputs['actions'], modulations[0])
+    head.velocity(suffix, inputs['actions'], modulations[1])
+    assert torch.equal(first, head.velocity(suffix, inputs['actions'], modulations[0]))
+
+
+@torch.no_grad()
+def test_modulations_of_one_step_are_those_of_all_steps_at_once(inputs):
+    head = make_head()
+    together = head.modulations(torch.tensor([1.0, 0.7, 0.4]))
+    alone = head.modulations(torch.tensor([0.7]))
+    torch.testing.assert_close(together.step(1).final, alone.final)
+    for step, expected in zip(together.step(1).layers, alone.layers):
+        torch.testing.assert_close(step, expected)
+
+
+@torch.no_grad()
+def test_attention_of_further_layers_is_that_of_a_head_that_reads_tr_there(inputs):
+    suffix_of = lambda head: head.suffix(  # noqa: E731
+        head.prefix(inputs['features'], inputs['video_sigma']), inputs['proprio']
+    )
+    head = make_head()
+    arguments = inputs['actions'], head.modulations(inputs['action_sigma'])
+    _, attention = head.velocity_and_frame_attention(suffix_of(head), *arguments, layers=(1, 3))
+    assert sorted(attention) == [1, 2, 3]
+    for layer in (1, 3):
+        other = make_head(tr_layer=layer)
+        _, expected = other.velocity_and_frame_attention(suffix_of(other), *arguments)
+        assert torch.equal(attention[layer], expected[layer])
+        assert not torch.allclose(attention[layer], attention[2])
 
 
 def test_the_action_loss_reaches_features_and_every_weight(inputs):

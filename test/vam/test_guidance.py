@@ -6,7 +6,12 @@ from hypothesis import strategies as st
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.config import GuidanceConfig
-from tr_vam_ros.vam.guidance import adaptive_scale, guidance_weights
+from tr_vam_ros.vam.guidance import (
+    GuidanceSchedule,
+    GuidanceWeights,
+    adaptive_scale,
+    guidance_weights,
+)
 
 ANYTHING = st.floats(allow_nan=True, allow_infinity=True)
 MEASURED = st.floats(1e-6, 1e6)
@@ -49,15 +54,44 @@ def test_boundaries():
 
 def test_weights_are_the_base_weights_times_the_scale():
     config = GuidanceConfig(language_weight=0.1, plan_weight=0.3)
-    flat = guidance_weights('flat', config)
-    assert (flat.scale, flat.language_weight, flat.plan_weight) == (1.0, 0.1, 0.3)
-    adaptive = guidance_weights('adaptive', config, tr=6.0, baseline=4.0)
-    assert (adaptive.scale, adaptive.language_weight) == (0.5, 0.05)
-    assert adaptive.plan_weight == pytest.approx(0.15)
-    off = guidance_weights('off', config, tr=6.0, baseline=4.0)
-    assert (off.scale, off.language_weight, off.plan_weight) == (0.0, 0.0, 0.0)
+    weights = guidance_weights(0.5, config)
+    assert (weights.scale, weights.language_weight) == (0.5, 0.05)
+    assert weights.plan_weight == pytest.approx(0.15)
+    assert guidance_weights(0.0, config) == GuidanceWeights(0.0, 0.0, 0.0)
 
 
-def test_unknown_schedule_names_the_known_ones():
-    with pytest.raises(InputError, match='off, flat, adaptive'):
-        guidance_weights('on', GuidanceConfig())
+@pytest.mark.parametrize('scale', [-0.1, math.nan, math.inf])
+def test_a_scale_that_is_no_strength_is_an_input_error(scale):
+    with pytest.raises(InputError, match='finite number of 0 or more'):
+        guidance_weights(scale, GuidanceConfig())
+    with pytest.raises(InputError, match='finite numbers of 0 or more'):
+        GuidanceSchedule('replay', (0.5, scale))
+
+
+def test_only_adaptive_waits_for_the_temporal_ratio():
+    assert GuidanceSchedule('adaptive').known_scale(3) is None
+    assert GuidanceSchedule('off').known_scale(3) == 0.0
+    assert GuidanceSchedule('flat').known_scale(3) == 1.0
+
+
+def test_a_replay_gives_the_recorded_scales_in_order_and_ends_with_an_error():
+    schedule = GuidanceSchedule('replay', (0.5, 0.0, 1.5))
+    assert [schedule.known_scale(i) for i in range(3)] == [0.5, 0.0, 1.5]
+    with pytest.raises(InputError, match="replan 4, but 3 scales.*on_end 'repeat'"):
+        schedule.known_scale(3)
+
+
+def test_a_repeated_replay_begins_again():
+    schedule = GuidanceSchedule('replay', (0.5, 0.0), on_end='repeat')
+    assert [schedule.known_scale(i) for i in range(5)] == [0.5, 0.0, 0.5, 0.0, 0.5]
+
+
+@pytest.mark.parametrize('arguments, message', [
+    (('always',), 'off, flat, adaptive, replay'),
+    (('replay',), 'needs one or more'),
+    (('flat', (1.0,)), 'other schedules take none'),
+    (('replay', (1.0,), 'stop'), 'error, repeat'),
+])
+def test_a_bad_schedule_is_an_input_error_that_says_what_there_is(arguments, message):
+    with pytest.raises(InputError, match=message):
+        GuidanceSchedule(*arguments)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tr_vam_ros.errors import InputError
-from tr_vam_ros.vam import VideoActionPolicy
+from tr_vam_ros.vam import VamConfig, VideoActionPolicy
 from tr_vam_ros.vam.config import GuidanceConfig
 from tr_vam_ros.vam.noise import keyed_noise
 
@@ -329,6 +329,80 @@ def test_a_bad_index_or_schedule_is_an_input_error(config, make_policy, images, 
         make_policy().replan(images[0], home, index=-1)
     with pytest.raises(InputError, match='always'):
         VideoActionPolicy.from_config(config, guidance='always')
+
+
+def test_a_replayed_adaptive_run_repeats_its_numbers(config, make_policy, images, home):
+    adaptive = make_policy('adaptive')
+    recorded = [adaptive.replan(image, home) for image in (*images, *images)]
+    scales = [replan.scale for replan in recorded]
+    assert max(scales) > 0  # else nothing was replayed
+    policy = VideoActionPolicy.from_config(config, guidance='replay', replay_scales=scales[:3])
+    policy.reset_episode('put the red block into the bin', 'episode')
+    for image, expected in zip((*images, images[0]), recorded):
+        replan = policy.replan(image, home)
+        assert replan.scale == expected.scale
+        assert normalised_difference(replan.actions, expected.actions) < 1e-4
+    assert policy.unused_replay_scales == 0
+    with pytest.raises(InputError, match='3 scales were recorded'):
+        policy.replan(images[1], home)
+
+
+def test_a_replay_goes_on_over_episodes_and_counts_what_is_left(config, images, home):
+    policy = VideoActionPolicy.from_config(
+        config, guidance='replay', replay_scales=(0.0, 0.5, 0.0, 0.0)
+    )
+    policy.reset_episode('put the red block into the bin', 'first')
+    policy.replan(images[0], home)
+    policy.replan(images[0], home, index=0, commit=False)  # asked again: uses up nothing
+    policy.reset_episode('put the red block into the bin', 'second')
+    replan = policy.replan(images[0], home)
+    assert (replan.scale, replan.branches) == (0.5, ('conditional', 'null', 'plan'))
+    assert policy.unused_replay_scales == 2
+
+
+def test_a_scale_of_the_call_overrides_the_schedule(make_policy, images, home):
+    given = make_policy('off').replan(images[0], home, scale=1.0)
+    flat = make_policy('flat').replan(images[0], home)
+    assert given.scale == 1.0 and np.array_equal(given.actions, flat.actions)
+
+
+def test_attention_of_further_layers_comes_in_the_same_pass(make_policy, images, home):
+    policy = make_policy()
+    replan = policy.replan(images[0], home, layers=(1, 5))
+    assert list(replan.layer_attention) == [1, 5]
+    assert np.array_equal(replan.layer_attention[5], replan.frame_attention)  # the TR layer
+    assert not np.allclose(replan.layer_attention[1], replan.frame_attention)
+    assert make_policy().replan(images[0], home).layer_attention == {}
+    with pytest.raises(InputError, match=r'layers \(7,\), expected 1 to 6'):
+        policy.replan(images[0], home, layers=(7,))
+
+
+@pytest.mark.parametrize('changes, same', [
+    ({'null_text': 'zeros_after_projection'}, False),
+    ({'null_text': 'empty_prompt'}, False),
+    ({'branch_noise': 'independent'}, False),
+    ({'cap': 1.0}, True),
+])
+def test_options_of_the_branches_show_only_where_a_branch_runs(
+    config, make_policy, images, home, changes, same
+):
+    changed = config.changed({'guidance': changes})
+    for guidance, is_same in (('off', True), ('flat', same)):
+        policy = VideoActionPolicy.from_config(changed, guidance=guidance)
+        policy.reset_episode('put the red block into the bin', 'episode')
+        expected = make_policy(guidance).replan(images[0], home)
+        assert same_numbers(policy.replan(images[0], home), expected) == is_same
+
+
+def test_every_preset_that_fits_this_machine_replans(images):
+    config = VamConfig.from_yaml('tiny_libero')
+    policy = VideoActionPolicy.from_config(config, guidance='flat')
+    policy.reset_episode('pick up the black bowl', 'episode')
+    image = images[0].repeat(2, axis=0)[:224, :448]
+    state = np.array(config.statistics.proprio.mean, dtype=np.float32)
+    replan = policy.replan(image, state)
+    assert replan.actions.shape == (17, 7) and replan.frame_attention.shape == (5,)
+    assert len(replan.branches) == 3
 
 
 def test_weights_that_are_not_finite_never_reach_the_arms(config, images, home):

@@ -14,13 +14,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import nn
 from torch.nn import functional
 
 from tr_vam_ros.vam.config import HeadConfig
-from tr_vam_ros.vam.head_layers import AdaptiveRmsNorm, HeadLayer, rotary_embedding
+from tr_vam_ros.vam.head_layers import AdaptiveRmsNorm, HeadLayer, Modulation, rotary_embedding
 from tr_vam_ros.vam.temporal_ratio import frame_attention
 from tr_vam_ros.vam.video_tokens import VideoTokens
 
@@ -28,12 +29,30 @@ from tr_vam_ros.vam.video_tokens import VideoTokens
 _TIMESTEP_PERIODS = (4e-3, 4.0)
 
 
+class Modulations(NamedTuple):
+    """Of every norm of the head by the action timestep; they depend on nothing else."""
+
+    layers: tuple[tuple[Modulation, Modulation], ...]  # before attention, before the MLP
+    final: Modulation
+
+    def step(self, index: int) -> Modulations:
+        """Those of one entry of the batch, as a batch of one."""
+        def pick(modulation: Modulation) -> Modulation:
+            return Modulation(*(part[index : index + 1] for part in modulation))
+
+        layers = tuple((pick(attention), pick(mlp)) for attention, mlp in self.layers)
+        return Modulations(layers, pick(self.final))
+
+
 @dataclass(frozen=True)
 class Prefix:
-    """What the suffix needs of the video: keys and values (b, g, n, e) of every layer."""
+    """What the suffix needs of the video."""
 
+    # Keys and values (b, g, n, e) of every layer; none where the timestep modulates the video,
+    # because they then change in every Euler step and are made from the tokens (b, n, d).
     keys: tuple[torch.Tensor, ...]
     values: tuple[torch.Tensor, ...]
+    tokens: torch.Tensor | None
     frames: int
     frame_tokens: int
 
@@ -44,9 +63,20 @@ class Prefix:
         return Prefix(
             tuple(torch.cat(layer) for layer in zip(*(prefix.keys for prefix in prefixes))),
             tuple(torch.cat(layer) for layer in zip(*(prefix.values for prefix in prefixes))),
+            None if first.tokens is None else torch.cat([prefix.tokens for prefix in prefixes]),
             first.frames,
             first.frame_tokens,
         )
+
+
+@dataclass(frozen=True)
+class Suffix:
+    """What stays the same over the Euler steps, besides the prefix."""
+
+    prefix: Prefix
+    state: torch.Tensor  # (b, 1, d), the proprioception's token
+    rope: tuple[torch.Tensor, torch.Tensor]
+    mask: torch.Tensor  # (1 + a, n + 1 + a), 0 or -inf
 
 
 class ActionHead(nn.Module):
@@ -74,83 +104,118 @@ class ActionHead(nn.Module):
         actions: torch.Tensor,
         action_sigma: torch.Tensor,
     ) -> torch.Tensor:
-        """Velocity (b, a, k) from scratch, as training calls it; arguments as below."""
-        prefix = self.prefix(features, video_sigma)
-        return self.velocity(prefix, proprio, actions, action_sigma)
+        """Velocity (b, a, k) from scratch, as training calls it.
+
+        Args:
+            features, video_sigma: as in `prefix`.
+            proprio: (b, p), normalised.
+            actions: (b, a, k), the noisy chunk.
+            action_sigma: (b,), its noise level in [0, 1].
+        """
+        suffix = self.suffix(self.prefix(features, video_sigma), proprio)
+        return self.velocity(suffix, actions, self.modulations(action_sigma))
 
     def prefix(self, features: torch.Tensor, video_sigma: torch.Tensor) -> Prefix:
         """features (b, t, grid rows, grid columns, width) at noise level video_sigma (b,)."""
         frames = features.shape[1]
         tokens = self.video_tokens(features, video_sigma)
-        rope = self._rope(0, tokens.shape[1], tokens.device)
-        keys, values = [], []
-        for layer in self.layers:
-            query, key, value, gate = layer.project(tokens, None, rope)
-            keys.append(key)
-            values.append(value)
-            if len(keys) < len(self.layers):  # nothing reads the video after the last layer
-                tokens = layer.attend(tokens, None, query, key, value, gate, mask=None)
-        return Prefix(tuple(keys), tuple(values), frames, tokens.shape[1] // frames)
+        frame_tokens = tokens.shape[1] // frames
+        if self.config.adarms_scope == 'all':
+            return Prefix((), (), tokens, frames, frame_tokens)
+        return Prefix(*self._keys_and_values(tokens, None), None, frames, frame_tokens)
+
+    def suffix(self, prefix: Prefix, proprio: torch.Tensor) -> Suffix:
+        """What is left to compute with the prefix; proprio (b, p), normalised."""
+        video = prefix.frames * prefix.frame_tokens
+        state = self.state_in(self._pad(proprio))[:, None]
+        rope = self._rope(video, 1 + self.config.horizon, state.device)
+        mask = self._mask(video, state.device)
+        additive = torch.zeros(mask.shape, dtype=state.dtype, device=state.device)
+        return Suffix(prefix, state, rope, additive.masked_fill(~mask, -math.inf))
+
+    def modulations(self, action_sigma: torch.Tensor) -> Modulations:
+        """The action timestep's hold on every norm, for noise levels (b,) in [0, 1]."""
+        condition = self._time_condition(action_sigma)
+        layers = tuple(
+            (layer.attention_norm.modulate(condition), layer.mlp_norm.modulate(condition))
+            for layer in self.layers
+        )
+        return Modulations(layers, self.final_norm.modulate(condition))
 
     def velocity(
-        self,
-        prefix: Prefix,
-        proprio: torch.Tensor,
-        actions: torch.Tensor,
-        action_sigma: torch.Tensor,
+        self, suffix: Suffix, actions: torch.Tensor, modulations: Modulations
     ) -> torch.Tensor:
-        """Velocity (b, a, k).
-
-        Args:
-            prefix: of batch b.
-            proprio: (b, p), normalised.
-            actions: (b, a, k), the noisy chunk.
-            action_sigma: (b,), its noise level in [0, 1].
-        """
-        return self._suffix(prefix, proprio, actions, action_sigma)[0]
+        """Velocity (b, a, k) of the noisy chunk (b, a, k)."""
+        return self._run(suffix, actions, modulations, ())[0]
 
     def velocity_and_frame_attention(
         self,
-        prefix: Prefix,
-        proprio: torch.Tensor,
+        suffix: Suffix,
         actions: torch.Tensor,
-        action_sigma: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """As `velocity`, and the attention mass on each latent frame at the TR layer, (b, t)."""
-        velocity, query_key = self._suffix(prefix, proprio, actions, action_sigma)
-        query, key = query_key
-        mask = self._mask(prefix, actions.device)[1:]
-        attention = frame_attention(
-            query[:, :, 1:], key, prefix.frames, prefix.frame_tokens, mask
-        )
-        return velocity, attention
+        modulations: Modulations,
+        layers: Sequence[int] = (),
+    ) -> tuple[torch.Tensor, dict[int, torch.Tensor]]:
+        """As `velocity`, and the attention mass on each latent frame, (b, t) by layer.
 
-    def _suffix(
+        layers: 1-indexed; the TR layer is always among the answers.
+        """
+        wanted = sorted({self.config.tr_layer, *layers})
+        velocity, queries_keys = self._run(suffix, actions, modulations, wanted)
+        rows = suffix.mask[1:] == 0  # without the state's
+        prefix = suffix.prefix
+        return velocity, {
+            layer: frame_attention(
+                query[:, :, 1:], key, prefix.frames, prefix.frame_tokens, rows
+            )
+            for layer, (query, key) in queries_keys.items()
+        }
+
+    def _run(
         self,
-        prefix: Prefix,
-        proprio: torch.Tensor,
+        suffix: Suffix,
         actions: torch.Tensor,
-        action_sigma: torch.Tensor,
-    ) -> tuple[torch.Tensor, tuple[torch.Tensor, torch.Tensor]]:
-        """Velocity, and query and key of the TR layer, of state and action tokens."""
-        condition = self._time_condition(action_sigma)
-        state = self.state_in(self._pad(proprio))[:, None]
-        tokens = torch.cat([state, self.action_in(self._pad(actions))], dim=1)
-        rope = self._rope(prefix.keys[0].shape[2], tokens.shape[1], tokens.device)
-        mask = self._mask(prefix, tokens.device)
-        for number, layer in enumerate(self.layers, start=1):
-            query, key, value, gate = layer.project(tokens, condition, rope)
-            key = torch.cat([prefix.keys[number - 1], key], dim=2)
-            value = torch.cat([prefix.values[number - 1], value], dim=2)
-            if number == self.config.tr_layer:
-                tr_query_key = query, key
-            tokens = layer.attend(tokens, condition, query, key, value, gate, mask)
-        rows, _ = self.final_norm(tokens[:, 1:], condition)
-        return self.action_out(rows)[..., : self.config.action_dim], tr_query_key
+        modulations: Modulations,
+        keep: Sequence[int],
+    ) -> tuple[torch.Tensor, dict[int, tuple[torch.Tensor, torch.Tensor]]]:
+        """Velocity, and query and key of the layers to keep, of state and action tokens."""
+        prefix = suffix.prefix
+        keys, values = prefix.keys, prefix.values
+        if prefix.tokens is not None:
+            keys, values = self._keys_and_values(prefix.tokens, modulations)
+        rows = self.action_in(self._pad(actions))
+        tokens = torch.cat([suffix.state.expand(len(rows), -1, -1), rows], dim=1)
+        kept = {}
+        for index, layer in enumerate(self.layers):
+            before_attention, before_mlp = modulations.layers[index]
+            query, key, value, gate = layer.project(tokens, before_attention, suffix.rope)
+            key = torch.cat([keys[index], key], dim=2)
+            value = torch.cat([values[index], value], dim=2)
+            if index + 1 in keep:
+                kept[index + 1] = query, key
+            tokens = layer.attend(tokens, before_mlp, query, key, value, gate, suffix.mask)
+        rows, _ = self.final_norm(tokens[:, 1:], modulations.final)
+        return self.action_out(rows)[..., : self.config.action_dim], kept
 
-    def _mask(self, prefix: Prefix, device: torch.device) -> torch.Tensor:
+    def _keys_and_values(
+        self, tokens: torch.Tensor, modulations: Modulations | None
+    ) -> tuple[tuple[torch.Tensor, ...], tuple[torch.Tensor, ...]]:
+        """Of the video tokens (b, n, d), in every layer."""
+        rope = self._rope(0, tokens.shape[1], tokens.device)
+        keys, values = [], []
+        for index, layer in enumerate(self.layers):
+            before_attention, before_mlp = (
+                (None, None) if modulations is None else modulations.layers[index]
+            )
+            query, key, value, gate = layer.project(tokens, before_attention, rope)
+            keys.append(key)
+            values.append(value)
+            if len(keys) < len(self.layers):  # nothing reads the video after the last layer
+                tokens = layer.attend(tokens, before_mlp, query, key, value, gate, mask=None)
+        return tuple(keys), tuple(values)
+
+    def _mask(self, video: int, device: torch.device) -> torch.Tensor:
         """(1 + a, n + 1 + a) bool: what the state and each action row may look at."""
-        video, rows = prefix.frames * prefix.frame_tokens, 1 + self.config.horizon
+        rows = 1 + self.config.horizon
         mask = torch.ones(rows, video + rows, dtype=torch.bool, device=device)
         if self.config.action_attention == 'causal':
             return mask.tril(diagonal=video)

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 # Below this a baseline is no measurement: dividing by it would guide at the cap for ever.
 SMALLEST_BASELINE = 1e-6
 
+ON_END = ('error', 'repeat')
+
 
 @dataclass(frozen=True)
 class GuidanceWeights:
@@ -25,13 +27,54 @@ class GuidanceWeights:
     plan_weight: float = 0.0
 
 
-def check_schedule(schedule: str) -> str:
-    """`schedule` itself; raises InputError if it is none of `GUIDANCE_SCHEDULES`."""
-    if schedule not in GUIDANCE_SCHEDULES:
-        raise InputError(
-            f"guidance: got '{schedule}', expected one of {', '.join(GUIDANCE_SCHEDULES)}"
-        )
-    return schedule
+@dataclass(frozen=True)
+class GuidanceSchedule:
+    """Where s comes from: 'off' 0, 'flat' 1, 'adaptive' from TR, 'replay' from a recorded list.
+
+    A replay separates how much guidance from when: the same list, shuffled, guides as often and
+    as strongly but not at the moments that TR chose.
+    """
+
+    name: str = 'adaptive'
+    replay_scales: tuple[float, ...] = ()  # one a replan, over all episodes of the policy's life
+    on_end: str = 'error'  # or 'repeat': what a replan after the last one gets
+
+    def __post_init__(self) -> None:
+        if self.name not in GUIDANCE_SCHEDULES:
+            raise InputError(
+                f"guidance: got '{self.name}', expected one of {', '.join(GUIDANCE_SCHEDULES)}"
+            )
+        if self.on_end not in ON_END:
+            raise InputError(
+                f"guidance on_end: got '{self.on_end}', expected one of {', '.join(ON_END)}"
+            )
+        if (self.name == 'replay') != bool(self.replay_scales):
+            raise InputError(
+                f"guidance '{self.name}': got {len(self.replay_scales)} scales to replay; "
+                "'replay' needs one or more, other schedules take none"
+            )
+        bad = [s for s in self.replay_scales if not (math.isfinite(s) and s >= 0)]
+        if bad:
+            raise InputError(
+                f'guidance replay: got scale {bad[0]}, expected finite numbers of 0 or more'
+            )
+
+    def known_scale(self, position: int) -> float | None:
+        """s of the replan at `position` (counted over episodes), or None if TR decides it.
+
+        Raises InputError past the end of a replay.
+        """
+        if self.name == 'adaptive':
+            return None
+        if self.name != 'replay':
+            return 1.0 if self.name == 'flat' else 0.0
+        count = len(self.replay_scales)
+        if position >= count and self.on_end == 'error':
+            raise InputError(
+                f'guidance replay: got replan {position + 1}, but {count} scales were recorded; '
+                "record more, or use on_end 'repeat'"
+            )
+        return self.replay_scales[position % count]
 
 
 def is_usable_baseline(baseline: float) -> bool:
@@ -50,17 +93,10 @@ def adaptive_scale(tr: float, baseline: float, cap: float = 2.0) -> float:
     return float(min(max(tr / baseline - 1.0, 0.0), cap))
 
 
-def guidance_weights(
-    schedule: str, config: GuidanceConfig, tr: float = math.nan, baseline: float = math.nan
-) -> GuidanceWeights:
-    """Weights under a schedule: 'off' s = 0, 'flat' s = 1, 'adaptive' s from TR.
-
-    Only 'adaptive' reads `tr` and `baseline`, so the others are known before the video runs.
-    """
-    if check_schedule(schedule) == 'adaptive':
-        scale = adaptive_scale(tr, baseline, config.cap)
-    else:
-        scale = 1.0 if schedule == 'flat' else 0.0
+def guidance_weights(scale: float, config: GuidanceConfig) -> GuidanceWeights:
+    """The weights of Algorithm 3 at scale s; raises InputError unless s is finite and >= 0."""
+    if not (math.isfinite(scale) and scale >= 0):
+        raise InputError(f'guidance scale: got {scale}, expected a finite number of 0 or more')
     return GuidanceWeights(scale, scale * config.language_weight, scale * config.plan_weight)
 
 

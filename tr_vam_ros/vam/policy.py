@@ -1,26 +1,29 @@
 """The video-action policy: one observation to one action chunk, guided by the Temporal Ratio.
 
-Legend: b branch, t latent frame, a action row, k action dimension. Source: paper Algorithm 3,
+Legend: t latent frame, p proprioception, a action row, k action dimension. Source: paper Algorithm 3,
 read lazily (spec section 3): the conditional branch says whether the other two are needed.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.vam.action_head import ActionHead, Prefix
+from tr_vam_ros.vam.chunk_sampler import ChunkSampler
 from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.flow_schedule import sigma_grid
 from tr_vam_ros.vam.guidance import (
+    GuidanceSchedule,
     GuidanceWeights,
+    adaptive_scale,
     baseline_warning,
-    check_schedule,
     guidance_weights,
-    guided_velocity,
 )
-from tr_vam_ros.vam.noise import keyed_noise
+from tr_vam_ros.vam.noise import ReplanNoise
 from tr_vam_ros.vam.observation import check_image, check_proprio
 from tr_vam_ros.vam.precision import choose_precision
 from tr_vam_ros.vam.random_weights import initialise_backbone, initialise_head, seeded
@@ -46,24 +49,25 @@ class VideoActionPolicy:
         head: ActionHead,
         *,
         seed: int = 0,
-        guidance: str = 'adaptive',
+        schedule: GuidanceSchedule = GuidanceSchedule(),
     ) -> None:
         self.config = config
         self.backbone = backbone.eval()
         self.text = text.eval()
         self.head = head.eval()
         self.seed = seed
-        self.guidance = check_schedule(guidance)
+        self.schedule = schedule
         self._sigma = float(sigma_grid(config.video.steps, config.video.shift)[
             config.video.extract_index
         ])
         self._episode = 0
         self._key: str | None = None
         self._index = 0
+        self._committed = 0
         self._baseline: float | None = None
         self._context: torch.Tensor | None = None
         with torch.inference_mode():
-            self._null_context = self.text.null()
+            self._null_context = self.text.null(config.guidance.null_text)
         self._statistics = {
             name: (np.array(values.mean), np.array(values.std))
             for name, values in (
@@ -78,13 +82,20 @@ class VideoActionPolicy:
         seed: int = 0,
         guidance: str = 'adaptive',
         precision: str = 'float32',
+        *,
+        replay_scales: Sequence[float] = (),
+        on_end: str = 'error',
     ) -> VideoActionPolicy:
         """A policy of random weights, deterministic in `seed`, which also keys the noise.
 
-        guidance: 'off', 'flat' or 'adaptive'. precision: of the video model's products,
-        'float32', 'bfloat16' (the paper's) or 'auto'. Raises InputError for another.
+        Args:
+            guidance: 'off', 'flat', 'adaptive', or 'replay' with `replay_scales` and `on_end`.
+            precision: of the video model's products, 'float32', 'bfloat16' (the paper's) or
+                'auto'.
+
+        Raises InputError for another.
         """
-        check_schedule(guidance)
+        schedule = GuidanceSchedule(guidance, tuple(replay_scales), on_end)
         products = choose_precision(precision)
         with seeded(seed):
             backbone = VideoBackbone(config)
@@ -93,7 +104,7 @@ class VideoActionPolicy:
             initialise_backbone(backbone, config.image.height, config.image.width)
             initialise_head(head)
         backbone.precision = products
-        return cls(config, backbone, text, head, seed=seed, guidance=guidance)
+        return cls(config, backbone, text, head, seed=seed, schedule=schedule)
 
     @property
     def image_size(self) -> tuple[int, int]:
@@ -104,6 +115,11 @@ class VideoActionPolicy:
     def baseline(self) -> float | None:
         """TR0 of the running episode; None until a replan of it was committed."""
         return self._baseline
+
+    @property
+    def unused_replay_scales(self) -> int:
+        """How many recorded scales no committed replan has used yet."""
+        return max(0, len(self.schedule.replay_scales) - self._committed)
 
     def reset_episode(self, instruction: str, key: str) -> None:
         """Begin an episode: no baseline, replan index 0, noise keyed by `key`.
@@ -130,6 +146,7 @@ class VideoActionPolicy:
         if self._baseline is None:
             self._baseline = replan.temporal_ratio
         self._index = replan.index + 1
+        self._committed += 1
 
     def replan(
         self,
@@ -138,6 +155,8 @@ class VideoActionPolicy:
         *,
         index: int | None = None,
         commit: bool = True,
+        scale: float | None = None,
+        layers: Sequence[int] = (),
     ) -> Replan:
         """The next action chunk.
 
@@ -147,9 +166,11 @@ class VideoActionPolicy:
             index: of the replan in the episode; None counts up from the last committed one.
             commit: whether to `commit` at once. With False nothing changes, and the caller
                 commits when the chunk is published.
+            scale: s of this replan, whatever the schedule says (replay of a record).
+            layers: further layers of the head, 1-indexed, whose attention is read as well.
 
         Raises InputError on an observation of wrong shape, type or value, before an episode
-        began, or if the weights produce actions that are not finite.
+        began, past the end of a replay, or if the weights produce actions that are not finite.
         """
         if self._key is None or self._context is None:
             raise InputError('replan: no episode is running; call reset_episode first')
@@ -158,54 +179,65 @@ class VideoActionPolicy:
         index = self._index if index is None else index
         if index < 0:
             raise InputError(f'replan: got index {index}, expected 0 or more')
+        depth = self.config.head.layers
+        if not all(1 <= layer <= depth for layer in layers):
+            raise InputError(f'replan: got layers {tuple(layers)}, expected 1 to {depth}')
+        if scale is None:
+            scale = self.schedule.known_scale(self._committed)
         with torch.inference_mode():
-            replan = self._algorithm_3(image, state, self._key, index)
+            replan = self._algorithm_3(image, state, self._key, index, scale, layers)
         if commit:
             self.commit(replan)
         return replan
 
     def _algorithm_3(
-        self, image: np.ndarray, state: torch.Tensor, key: str, index: int
+        self,
+        image: np.ndarray,
+        state: torch.Tensor,
+        key: str,
+        index: int,
+        scale: float | None,
+        layers: Sequence[int],
     ) -> Replan:
+        """`scale` None: TR decides, so the null and plan branches wait for it."""
         watch = Stopwatch()
-        video_noise, chunk = self._noise(key, index)
+        config = self.config
+        noise = ReplanNoise(config, self._device, seed=self.seed, key=key, index=index)
         observation = self.backbone.encode(image)
         watch.lap('encode')
 
-        # Only adaptive must wait for TR; the others know at once which branches they need.
-        weights = guidance_weights(self.guidance, self.config.guidance)
-        contexts = [self._context]
-        if weights.language_weight > 0:  # same frames and noise: one batch with the conditional
-            contexts.append(self._null_context.expand_as(self._context))
-        short_noise = video_noise[:, :, : self.config.video.frames]
-        features = self.backbone.rollout(observation, short_noise, torch.cat(contexts))
+        weights = GuidanceWeights() if scale is None else guidance_weights(scale, config.guidance)
+        branches = ['conditional']
+        if weights.language_weight > 0:  # as long as the conditional one: one batch with it
+            branches.append('null')
+        features = self._short_rollout(observation, noise, branches)
         watch.lap('conditional')
 
-        conditional = self._prefix(features[:1])
-        velocity, attention = self.head.velocity_and_frame_attention(
-            conditional, state, chunk, self._sigmas(1.0, 1)
-        )
-        frame_attention = attention[0].cpu().numpy()
+        prefixes = {'conditional': self._prefix(features['conditional'])}
+        sampler = ChunkSampler(self.head, state, noise.chunk())
+        attention = {
+            layer: mass.cpu().numpy()
+            for layer, mass in sampler.begin(prefixes['conditional'], layers).items()
+        }
+        frame_attention = attention[config.head.tr_layer]
         ratio = ratio_of_frames(frame_attention)
         baseline = ratio if self._baseline is None else self._baseline
-        weights = guidance_weights(self.guidance, self.config.guidance, ratio, baseline)
+        if scale is None:
+            scale = adaptive_scale(ratio, baseline, config.guidance.cap)
+            weights = guidance_weights(scale, config.guidance)
         watch.lap('head')
 
-        prefixes = {'conditional': conditional}
         if weights.language_weight > 0:
-            if len(features) == 1:
-                null = self.backbone.rollout(observation, short_noise, self._null_context)
-            else:
-                null = features[1:]
-            prefixes['null'] = self._prefix(null)
+            if 'null' not in features:
+                features |= self._short_rollout(observation, noise, ['null'])
+            prefixes['null'] = self._prefix(features['null'])
             watch.lap('null')
         if weights.plan_weight > 0:
-            plan = self.backbone.rollout(observation, video_noise, self._context)
-            prefixes['plan'] = self._prefix(plan[:, : self.config.video.frames])
+            plan = self.backbone.rollout(observation, noise.video('plan'), self._context)
+            prefixes['plan'] = self._prefix(plan[:, : config.video.frames])
             watch.lap('plan')
 
-        chunk = self._denoise(chunk, velocity, prefixes, weights, state)
-        actions = self._embodiment_actions(chunk)
+        actions = self._embodiment_actions(sampler.finish(prefixes, weights))
         watch.lap('head')
         return Replan(
             actions=actions,
@@ -215,6 +247,7 @@ class VideoActionPolicy:
             language_weight=weights.language_weight,
             plan_weight=weights.plan_weight,
             frame_attention=frame_attention,
+            layer_attention={layer: attention[layer] for layer in layers},
             branches=tuple(prefixes),
             milliseconds=watch.milliseconds(),
             warning=baseline_warning(baseline),
@@ -223,74 +256,35 @@ class VideoActionPolicy:
             episode=self._episode,
         )
 
-    def _denoise(
-        self,
-        chunk: torch.Tensor,
-        velocity: torch.Tensor,
-        prefixes: dict[str, Prefix],
-        weights: GuidanceWeights,
-        state: torch.Tensor,
-    ) -> torch.Tensor:
-        """Euler steps from sigma 1 to 0 on the guided velocity, all branches in one batch.
-
-        `velocity` (1, a, k) is the conditional one of the first step, known from reading TR.
-        """
-        steps = self.config.head.euler_steps
-        names = list(prefixes)
-        batch = Prefix.batch(list(prefixes.values()))
-        for step in range(steps):
-            sigma = 1.0 - step / steps
-            if step == 0:
-                by_branch = {'conditional': velocity}
-                if len(names) > 1:
-                    others = Prefix.batch([prefixes[name] for name in names[1:]])
-                    by_branch |= self._velocities(names[1:], others, state, chunk, sigma)
-            else:
-                by_branch = self._velocities(names, batch, state, chunk, sigma)
-            chunk = chunk - guided_velocity(by_branch, weights) / steps
-        return chunk
-
-    def _velocities(
-        self, names: list[str], prefix: Prefix, state: torch.Tensor, chunk: torch.Tensor,
-        sigma: float,
+    def _short_rollout(
+        self, observation: torch.Tensor, noise: ReplanNoise, branches: list[str]
     ) -> dict[str, torch.Tensor]:
-        """The velocity (1, a, k) of each branch at the one chunk they share."""
-        count = len(names)
-        velocities = self.head.velocity(
-            prefix, state.expand(count, -1), chunk.expand(count, -1, -1),
-            self._sigmas(sigma, count),
+        """Features (1, t, rows, columns, width) of 'conditional', 'null' or both in one batch."""
+        frames = self.config.video.frames
+        contexts = {'conditional': self._context, 'null': self._null_context}
+        words = max(contexts[name].shape[1] for name in branches)
+        features = self.backbone.rollout(
+            observation,
+            torch.cat([noise.video(name)[:, :, :frames] for name in branches]),
+            # One word of nothing says as much as many.
+            torch.cat([contexts[name].expand(-1, words, -1) for name in branches]),
         )
-        return dict(zip(names, velocities.split(1)))
+        return dict(zip(branches, features.split(1)))
 
     def _prefix(self, features: torch.Tensor) -> Prefix:
-        return self.head.prefix(features, self._sigmas(self._sigma, len(features)))
+        sigma = torch.full((len(features),), self._sigma, device=self._device)
+        return self.head.prefix(features, sigma)
 
-    def _sigmas(self, sigma: float, count: int) -> torch.Tensor:
-        return torch.full((count,), sigma, device=self._null_context.device)
-
-    def _noise(self, key: str, index: int) -> tuple[torch.Tensor, torch.Tensor]:
-        """Video noise (1, c, plan frames, h, w) and action noise (1, a, k) of a replan.
-
-        The video's is drawn for the plan branch even where that does not run, and the chunk's
-        has a stream of its own: so a branch that is skipped changes no number anywhere.
-        """
-        names = {'seed': self.seed, 'key': key, 'index': index}
-        video_shape = (
-            1, self.config.vae.z_dim, self.config.video.plan_frames, *self.config.latent_size
-        )
-        chunk_shape = 1, self.config.head.horizon, self.config.head.action_dim
-        device = self._null_context.device
-        return (
-            keyed_noise(video_shape, **names, stream='video').to(device),
-            keyed_noise(chunk_shape, **names, stream='action').to(device),
-        )
+    @property
+    def _device(self) -> torch.device:
+        return self._null_context.device
 
     def _normalised_proprio(self, proprio: np.ndarray) -> torch.Tensor:
         """(1, p) float32, clipped to the deviations at which a reading still says something."""
         mean, std = self._statistics['proprio']
         limit = self.config.head.proprio_clip
         normalised = np.clip((proprio - mean) / std, -limit, limit).astype(np.float32)
-        return torch.from_numpy(normalised)[None].to(self._null_context.device)
+        return torch.from_numpy(normalised)[None].to(self._device)
 
     def _embodiment_actions(self, chunk: torch.Tensor) -> np.ndarray:
         """float32 (a, k) in embodiment units."""

@@ -18,6 +18,7 @@ class Replan:
     language_weight: float
     plan_weight: float
     frame_attention: np.ndarray  # float64 (t,), attention mass on each latent frame
+    layer_attention: dict[int, np.ndarray]  # the same at each further layer that was asked for
     branches: tuple[str, ...]  # video branches that ran, of 'conditional', 'null', 'plan'
     milliseconds: dict[str, float]  # wall time by stage, and 'total'
     warning: str  # '' normally

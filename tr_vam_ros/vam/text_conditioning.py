@@ -75,10 +75,14 @@ class TextConditioning(nn.Module):
         positions = torch.arange(len(ids), device=device)
         return self.projection(self.embedding(ids) + self.position(positions))[None]
 
-    def null(self) -> torch.Tensor:
-        """Context of no text, (1, 1, d): zeros **before** the projection (paper D.4).
+    def null(self, option: str = 'zeros_before_projection') -> torch.Tensor:
+        """Context of no text, (1, 1, d), by an option of `NULL_TEXTS`; the paper's is D.4.
 
         One word is enough: attention over equal words gives the same output for any number.
         """
-        weight = self.embedding.weight
-        return self.projection(weight.new_zeros(1, 1, weight.shape[1]))
+        nothing = self.embedding.weight.new_zeros(1, 1, self.embedding.embedding_dim)
+        if option == 'zeros_after_projection':
+            return torch.zeros_like(self.projection(nothing))
+        if option == 'empty_prompt':  # no words, but attention needs one place
+            nothing = nothing + self.position.weight[0]
+        return self.projection(nothing)

@@ -30,6 +30,7 @@ class VideoBackbone(nn.Module):
     def __init__(self, config: VamConfig) -> None:
         super().__init__()
         self.config = config.video
+        self.encoded_size = config.image.encoded_size
         self.latent_size = config.latent_size
         self.feature_grid = config.feature_grid
         self.stride = config.vae.spatial_compression
@@ -54,8 +55,9 @@ class VideoBackbone(nn.Module):
     def _padding_mask(self, config: VamConfig) -> torch.Tensor:
         """(1, 1, 1, h, w), 1 where a latent cell lies wholly outside the image."""
         mask = torch.zeros(1, 1, 1, *self.latent_size)
-        mask[..., -(-config.image.height // self.stride) :, :] = 1.0
-        mask[..., -(-config.image.width // self.stride) :] = 1.0
+        height, width = config.image.encoded_size
+        mask[..., -(-height // self.stride) :, :] = 1.0
+        mask[..., -(-width // self.stride) :] = 1.0
         return mask
 
     def encode(self, image: np.ndarray) -> torch.Tensor:
@@ -70,8 +72,13 @@ class VideoBackbone(nn.Module):
 
     def encode_raw(self, image: torch.Tensor) -> torch.Tensor:
         """The VAE's latent of an image before its statistics and before latent padding."""
-        pixels = image.to(self.latents_mean.device).permute(2, 0, 1)[None, :, None]
-        pixels = pixels.to(self.latents_mean.dtype) / 127.5 - 1.0
+        pixels = image.to(self.latents_mean.device).permute(2, 0, 1)[None]
+        pixels = pixels.to(self.latents_mean.dtype)
+        if pixels.shape[-2:] != self.encoded_size:
+            pixels = functional.interpolate(
+                pixels, self.encoded_size, mode='bilinear', antialias=True
+            )
+        pixels = pixels[:, :, None] / 127.5 - 1.0
         if self.config.pad == 'pixels':
             height, width = (side * self.stride for side in self.latent_size)
             pixels = _pad_to(pixels, (height, width))  # 0: mid-grey
@@ -86,7 +93,7 @@ class VideoBackbone(nn.Module):
 
         Args:
             observation: (1, c, 1, h, w), the clean latent of frame 0.
-            noise: (1, c, t, h, w), shared by the batch (common random numbers).
+            noise: (b, c, t, h, w), or of batch 1 for all branches.
             context: (b, n, d), projected text of each branch.
 
         Returns features (b, t, grid rows, grid columns, width), the output of block k.
