@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from hypothesis import strategies as st
@@ -22,6 +20,7 @@ from tr_vam_ros.vam.config import (
 from tr_vam_ros.vam.network_config import HeadConfig, TextConfig, TransformerConfig, VaeConfig
 
 PERTURBATION = 0.3  # standard deviation: adapters, gates, biases and norms all count
+LATENT_STATISTICS = {'latents_mean': (-0.5, 0.5), 'latents_std': (0.2, 0.5)}
 INSTRUCTIONS = ('put the cup into the bin', 'Fold the shirt.')
 
 # Three VAEs of one layer a level: a stride of 2, of 4 by folding pixels, of 4 by convolutions.
@@ -111,11 +110,11 @@ def heads(draw: st.DrawFn) -> HeadConfig:
         proprio_dim=proprio_dim,
         action_dim=action_dim,
         layers=layers,
-        width=2 * draw(st.integers(3, 8)),
+        width=2 * draw(st.integers(6, 10)),
         query_heads=key_value_heads * draw(st.integers(1, 3)),
         key_value_heads=key_value_heads,
-        head_dim=2 * draw(st.integers(1, 4)),
-        mlp_width=draw(st.integers(3, 20)),
+        head_dim=2 * draw(st.integers(2, 4)),
+        mlp_width=draw(st.integers(9, 20)),
         padded_dim=max(proprio_dim, action_dim) + draw(st.integers(0, 3)),
         feature_group=draw(st.integers(1, 3)),
         tr_layer=draw(st.integers(1, layers)),
@@ -154,19 +153,20 @@ def make_policy(config: VamConfig, **options) -> VideoActionPolicy:
         for parameter in policy.head.parameters():
             change = torch.randn(parameter.shape, generator=generator)
             parameter.add_(PERTURBATION * change.to(parameter))
+        # Latents of a random VAE deviate by 0.05: its own statistics would magnify rounding.
+        for name, (low, high) in LATENT_STATISTICS.items():
+            buffer = getattr(policy.backbone, name)
+            buffer.copy_(low + (high - low) * torch.rand(buffer.shape, generator=generator))
     return policy
 
 
-def oracle_of(
-    policy: VideoActionPolicy,
-    config: VamConfig | None = None,
-    replay_scales: Sequence[float] = (),
-    on_end: str = 'error',
-) -> NaivePolicy:
-    """The naive model of the policy's weights; `config` where it shall differ."""
+def oracle_of(policy: VideoActionPolicy, config: VamConfig | None = None) -> NaivePolicy:
+    """The naive model of the policy's weights and schedule; `config` where it shall differ."""
+    schedule = policy.schedule
     return NaivePolicy(
         config or policy.config, policy.backbone, policy.text, policy.head.state_dict(),
-        seed=policy.seed, guidance=policy.guidance, replay_scales=replay_scales, on_end=on_end,
+        seed=policy.seed, guidance=schedule.name, replay_scales=schedule.replay_scales,
+        on_end=schedule.on_end,
     )
 
 

@@ -18,8 +18,8 @@ TAG_EPSILON = 1e-5  # torch's LayerNorm
 ROPE_BASE = 10_000.0  # Gemma
 TAG_OCTAVES = 7  # periods 2 to 1/32 of the unit interval
 SHORTEST_PERIOD, LONGEST_PERIOD = 4e-3, 4.0  # of the action timestep's features (pi0)
-# Angles reach 1,570 rad, where a float32 is 1e-4 rad wide: the head's own precision has to be
-# repeated to compare the rest to 1e-5.
+# Of sigma and of the angles made from it. These reach 1,570 rad, where a float32 is 1e-4 rad wide:
+# the policy's precision has to be repeated here to compare everything else to 1e-5.
 ANGLES = torch.float32
 VIDEO, STATE, ACTION = 'video', 'state', 'action'
 
@@ -37,7 +37,7 @@ class NaiveHead:
         video_sigma: float,
         proprio: torch.Tensor,
         chunk: torch.Tensor,
-        action_sigma: float,
+        action_sigma: torch.Tensor,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
         """Velocity (a, k) and the attention of each layer after softmax, averaged over heads (n, n).
 
@@ -86,11 +86,11 @@ class NaiveHead:
         deviation = (centred.square().mean(-1, keepdim=True) + TAG_EPSILON).sqrt()
         return centred / deviation * (1 + scale) + shift
 
-    def condition(self, action_sigma: float) -> torch.Tensor:
+    def condition(self, action_sigma: torch.Tensor) -> torch.Tensor:
         """The action timestep as sin-cos features through an MLP, (d,)."""
         fractions = torch.linspace(0, 1, self.config.width // 2, dtype=ANGLES)
         periods = SHORTEST_PERIOD * (LONGEST_PERIOD / SHORTEST_PERIOD) ** fractions
-        angles = 2 * math.pi * torch.tensor(action_sigma, dtype=ANGLES) / periods
+        angles = 2 * math.pi * action_sigma / periods
         hidden = silu(self.linear('time_mlp.0', sine_and_cosine(angles)))
         return silu(self.linear('time_mlp.2', hidden))
 
@@ -188,6 +188,11 @@ def rotated(heads: torch.Tensor) -> torch.Tensor:
     angles = torch.arange(count).double()[:, None] * rates
     turned = turned * torch.exp(1j * angles)
     return torch.cat([turned.real, turned.imag], -1)
+
+
+def action_sigmas(steps: int) -> torch.Tensor:
+    """Noise levels of the chunk at each Euler step, from 1 downwards."""
+    return 1 - torch.arange(steps, dtype=ANGLES) / steps
 
 
 def sine_and_cosine(angles: torch.Tensor) -> torch.Tensor:

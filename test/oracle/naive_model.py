@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from test.oracle.naive_head import NaiveHead, frame_mass
+from test.oracle.naive_head import NaiveHead, action_sigmas, frame_mass
 from test.oracle.naive_video import NaiveVideo
 from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.noise import keyed_noise
@@ -72,8 +72,7 @@ class NaivePolicy:
         state = self.normalised_proprio(proprio)
         chunk = self.noise('action', (1, head.horizon, head.action_dim))[0].double()
         video_sigma = self.video.grid[config.video.extract_index]
-        for step in range(head.euler_steps):
-            action_sigma = 1 - step / head.euler_steps
+        for step, action_sigma in enumerate(action_sigmas(head.euler_steps)):
             velocity, attention = {}, {}
             for branch in (CONDITIONAL, NULL, PLAN):
                 velocity[branch], attention[branch] = self.head.velocity(
