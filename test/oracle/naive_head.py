@@ -116,16 +116,14 @@ class NaiveHead:
         """RMSNorm of (n, d); shift, scale and gate (n, d) where the scope reaches a token."""
         weight = 1 + self.weights[f'{name}.weight']  # Gemma stores weight - 1
         shift, scale, gate = self.linear(f'{name}.modulation', condition).chunk(3)
-        outputs, gates = [], []
-        for token, kind in zip(tokens, kinds):
-            plain = token / (token.square().mean() + NORM_EPSILON).sqrt() * weight
-            if kind == VIDEO and self.config.adarms_scope == 'suffix':
-                outputs.append(plain)
-                gates.append(torch.ones_like(gate))
-            else:
-                outputs.append(plain * (1 + scale) + shift)
-                gates.append(gate)
-        return torch.stack(outputs), torch.stack(gates)
+        plain = tokens / (tokens.square().mean(-1, keepdim=True) + NORM_EPSILON).sqrt() * weight
+        is_modulated = torch.tensor([
+            [kind != VIDEO or self.config.adarms_scope == 'all'] for kind in kinds
+        ])
+        return (
+            torch.where(is_modulated, plain * (1 + scale) + shift, plain),
+            torch.where(is_modulated, gate, 1.0),
+        )
 
     def attention(
         self, name: str, tokens: torch.Tensor, mask: torch.Tensor
