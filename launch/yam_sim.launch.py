@@ -7,14 +7,22 @@ from launch.events import Shutdown
 from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
-from tr_vam_ros.bringup import CLOCKS, GUIDANCE, NAMESPACE, yam_sim
+from tr_vam_ros.bringup import CLOCKS, NAMESPACE, yam_sim
+from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
 
 
 def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
             DeclareLaunchArgument('task', default_value='1', description='task of table 13'),
-            DeclareLaunchArgument('guidance', default_value='adaptive', choices=list(GUIDANCE)),
+            DeclareLaunchArgument(
+                'guidance', default_value='adaptive', choices=list(GUIDANCE_SCHEDULES)
+            ),
+            DeclareLaunchArgument('replay', default_value='', description='file of scales'),
+            DeclareLaunchArgument('on_end', default_value='error', choices=['error', 'repeat']),
+            DeclareLaunchArgument(
+                'settings', default_value='', description="such as 'guidance.cap=1.5'"
+            ),
             DeclareLaunchArgument('clock', default_value='real_time', choices=list(CLOCKS)),
             DeclareLaunchArgument('preset', default_value='tiny_yam', description='config/vam'),
             DeclareLaunchArgument('seed', default_value='0', description='weights, noise, scene'),
@@ -34,6 +42,9 @@ def _nodes(context):
         guidance=value('guidance'),
         clock=value('clock'),
         preset=value('preset'),
+        replay=value('replay'),
+        on_end=value('on_end'),
+        settings=value('settings'),
         seed=int(value('seed')),
         episode_seconds=float(value('episode_seconds')),
         record=value('record'),

@@ -11,8 +11,8 @@ from typing import Any
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.sim.tasks import EpisodeKey, find_task
+from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
 
-GUIDANCE = ('off', 'flat', 'adaptive')
 CLOCKS = ('real_time', 'lockstep')
 NAMESPACE = '/tr_vam'
 
@@ -61,13 +61,20 @@ def yam_sim(
     seed: int = 0,
     guidance: str = 'adaptive',
     preset: str = 'tiny_yam',
+    replay: str = '',
+    on_end: str = 'error',
+    settings: str = '',
     clock: str = 'real_time',
     episode_seconds: float = 20.0,
     record: str = '',
 ) -> list[NodeSpec]:
-    """The whole graph on the simulated YAM cell. Raises InputError on a value nobody has."""
+    """The whole graph on the simulated YAM cell. Raises InputError on a value nobody has.
+
+    replay, on_end: file of scales and what follows the last one, for guidance 'replay'.
+    settings: values of the model's configuration, 'section.key=value' with spaces between.
+    """
     chosen = find_task(task)
-    _one_of('guidance', guidance, GUIDANCE)
+    _one_of('guidance', guidance, GUIDANCE_SCHEDULES)
     _one_of('clock', clock, CLOCKS)
     if seed < 0:
         raise InputError(f'seed {seed}: must be 0 or more')
@@ -77,7 +84,18 @@ def yam_sim(
     nodes = [
         NodeSpec('yam_sim', {'clock': clock}, publishes_images=True),
         NodeSpec('camera_stack', {'lockstep': lockstep, **sim_time}, publishes_images=True),
-        NodeSpec('policy', {'preset': preset, 'guidance': guidance, 'seed': seed, **sim_time}),
+        NodeSpec(
+            'policy',
+            {
+                'preset': preset,
+                'guidance': guidance,
+                'replay': replay,
+                'on_end': on_end,
+                'settings': settings,
+                'seed': seed,
+                **sim_time,
+            },
+        ),
         NodeSpec(
             'chunk_executor',
             {

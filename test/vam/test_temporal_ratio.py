@@ -51,13 +51,19 @@ def test_a_batch_axis_is_an_input_error():
         temporal_ratio(random_attention()[None], CURRENT, FUTURE)
 
 
+@pytest.mark.parametrize('attention', ['bidirectional', 'causal'])
 @pytest.mark.parametrize('key_heads', [1, 2])
-def test_frame_attention_equals_the_full_softmax(key_heads):
+def test_frame_attention_equals_the_full_softmax(key_heads, attention):
     generator = torch.Generator().manual_seed(0)
     query = 3 * torch.randn(2, HEADS, ROWS, WIDTH, generator=generator)
     key = torch.randn(2, key_heads, KEYS, WIDTH, generator=generator)
-    mask = torch.ones(ROWS, KEYS, dtype=torch.bool).tril(diagonal=VIDEO)
-    result = frame_attention(query, key, FRAMES, FRAME_TOKENS, mask)
+    mask = torch.ones(ROWS, KEYS, dtype=torch.bool)
+    if attention == 'causal':
+        mask = mask.tril(diagonal=VIDEO)
+    additive = torch.zeros(ROWS, KEYS).masked_fill(~mask, -math.inf)
+    result = frame_attention(
+        query, key, FRAMES, FRAME_TOKENS, additive if attention == 'causal' else None
+    )
     for batch in range(2):
         mass = np.zeros(FRAMES)
         for head in range(HEADS):

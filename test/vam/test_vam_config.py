@@ -120,3 +120,38 @@ def test_a_missing_section_is_an_input_error(document):
 def test_configuration_needs_no_torch():
     code = 'import sys, tr_vam_ros.vam; sys.exit("torch" in sys.modules)'
     subprocess.run([sys.executable, '-c', code], check=True, timeout=60)
+
+
+def test_a_file_stands_on_the_one_it_extends(tmp_path, config):
+    (tmp_path / 'one.yaml').write_text('extends: tiny_yam\nhead: {horizon: 10}\n')
+    (tmp_path / 'two.yaml').write_text('extends: one.yaml\nname: two\nvideo: {shift: 3.0}\n')
+    two = VamConfig.from_yaml(tmp_path / 'two.yaml')
+    assert (two.name, two.head.horizon, two.video.shift) == ('two', 10, 3.0)
+    assert two.transformer == config.transformer
+
+
+@pytest.mark.parametrize('extends, message', [
+    ('me.yaml', 'extends itself'), ('5', 'expected a preset or a file'), ('nobody', 'unknown preset'),
+])
+def test_a_bad_base_is_an_input_error(tmp_path, extends, message):
+    (tmp_path / 'me.yaml').write_text(f'extends: {extends}\n')
+    with pytest.raises(InputError, match=message):
+        VamConfig.from_yaml(tmp_path / 'me.yaml')
+
+
+def test_a_config_survives_json(config):
+    import json
+
+    data = json.loads(json.dumps(config.to_mapping()))
+    assert VamConfig.from_mapping(data, 'config.json') == config
+
+
+@pytest.mark.parametrize('preset, frame_tokens, horizon', [
+    ('cosmos2b_yam', 126, 50), ('cosmos2b_yam_literal', 462, 50), ('cosmos2b_libero', 98, 17),
+    ('tiny_yam', 126, 50), ('tiny_libero', 32, 17),
+])
+def test_presets_have_the_token_counts_of_the_spec(preset, frame_tokens, horizon):
+    config = VamConfig.from_yaml(preset)
+    group = config.head.feature_group
+    rows, columns = (-(-side // group) for side in config.feature_grid)
+    assert (config.name, rows * columns, config.head.horizon) == (preset, frame_tokens, horizon)

@@ -6,12 +6,13 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
 import tyro
 from rich.console import Console
 
 from tr_vam_ros.bringup import yam_sim
+from tr_vam_ros.cli.model_options import ModelOptions
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.sim.tasks import find_task
 
@@ -20,8 +21,8 @@ BAG_BYTES_PER_SECOND = 25e6
 SPARE_BYTES = 1e9
 
 
-@dataclass
-class Demo:
+@dataclass(kw_only=True)
+class Demo(ModelOptions):
     """Run episodes on the simulated cell and show the Temporal Ratio live."""
 
     task: int = 1
@@ -30,12 +31,6 @@ class Demo:
     """How many episodes to run."""
     seconds: float = 20.0
     """Length of an episode in simulated seconds, from its first request."""
-    guidance: Annotated[str, tyro.conf.arg(metavar='off|flat|adaptive')] = 'adaptive'
-    """Guidance schedule."""
-    preset: str = 'tiny_yam'
-    """Model preset of config/vam, or the path of a YAML file."""
-    seed: int = 0
-    """Seed of the random weights, the noise and the scene."""
     clock: Literal['real_time', 'lockstep'] = 'real_time'
     """lockstep: the simulated clock waits for the policy; same seed, same episode."""
     record: Path | None = None
@@ -52,28 +47,26 @@ def main(arguments: list[str]) -> int:
     # Heavy imports come after the check: a wrong option is answered at once.
     from tr_vam_ros.cli.graph import GraphError, running_graph
     from tr_vam_ros.cli.video import VideoWriter
-    from tr_vam_ros.vam import VamConfig
 
-    VamConfig.from_yaml(options.preset)
     nodes = yam_sim(
         task=options.task,
-        seed=options.seed,
-        guidance=options.guidance,
-        preset=options.preset,
+        **options.bringup(),
         clock=options.clock,
         episode_seconds=options.seconds,
         record=str(options.record.absolute()) if options.record else '',
     )
     console = Console(highlight=False, soft_wrap=True)
     task = find_task(options.task)
+    problems = _Problems(console)
     video = VideoWriter(str(options.video)) if options.video else None
     try:
         with running_graph(
             nodes,
             on_replan=lambda ratio: console.print(_line(ratio)),
             on_frame=video.add if video else None,
+            on_problem=problems.show,
         ) as graph:
-            result = _run(options, graph, task, console)
+            result = _run(options, graph, task, console, problems)
     except GraphError as error:
         console.print(f'error: {error}', style='red', markup=False)
         return 1
@@ -86,7 +79,19 @@ def main(arguments: list[str]) -> int:
     return 1 if any(e['outcome'] == 'fault' for e in result['episodes']) else 0
 
 
-def _run(options: Demo, graph, task, console: Console) -> dict:
+class _Problems:
+    """Shows what nodes complain of, once the graph is complete: before, everything is missing."""
+
+    def __init__(self, console: Console) -> None:
+        self.wanted = False
+        self._console = console
+
+    def show(self, node: str, message: str) -> None:
+        if self.wanted:
+            self._console.print(f'{node}: {message}', style='yellow', markup=False)
+
+
+def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> dict:
     import os
 
     monitor = graph.monitor
@@ -102,6 +107,7 @@ def _run(options: Demo, graph, task, console: Console) -> dict:
     with console.status('starting the nodes') as status:
         graph.arm(lambda text: status.update(f'starting: {text}'))
     console.print('armed; the arms move')
+    problems.wanted = True
     episodes = []
     for _ in range(options.episodes):
         record = graph.run_episode()
@@ -131,6 +137,7 @@ def _run(options: Demo, graph, task, console: Console) -> dict:
         'seed': options.seed,
         'clock': options.clock,
         'guidance': options.guidance,
+        'settings': list(options.set),
         'weights': f'random, preset {options.preset}, seed {options.seed}',
         'rejected': monitor.state.rejected,
         'capped': monitor.state.capped,

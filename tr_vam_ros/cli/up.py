@@ -10,23 +10,18 @@ from typing import Literal
 import tyro
 
 from tr_vam_ros.bringup import BRINGUPS
+from tr_vam_ros.cli.model_options import ModelOptions
 from tr_vam_ros.errors import InputError
 
 
-@dataclass
-class Up:
+@dataclass(kw_only=True)
+class Up(ModelOptions):
     """Start the nodes of a bring-up; the arms stay disarmed until somebody arms them."""
 
     name: tyro.conf.Positional[str]
     """Which bring-up: yam_sim."""
     task: int = 1
     """Task of the paper's table 13."""
-    guidance: str = 'adaptive'
-    """off, flat or adaptive."""
-    preset: str = 'tiny_yam'
-    """Model preset of config/vam, or the path of a YAML file."""
-    seed: int = 0
-    """Seed of the random weights, the noise and the scene."""
     clock: Literal['real_time', 'lockstep'] = 'real_time'
     """Clock of the cell."""
     episode_seconds: float = 60.0
@@ -43,9 +38,7 @@ def main(arguments: list[str]) -> int:
         )
     nodes = BRINGUPS[options.name](
         task=options.task,
-        seed=options.seed,
-        guidance=options.guidance,
-        preset=options.preset,
+        **options.bringup(),
         clock=options.clock,
         episode_seconds=options.episode_seconds,
         record=str(options.record.absolute()) if options.record else '',

@@ -59,13 +59,16 @@ class Monitor(Node):
         *,
         on_replan: Callable[[TemporalRatio], None] = lambda ratio: None,
         on_frame: Callable[[int, np.ndarray], None] | None = None,
+        on_problem: Callable[[str, str], None] = lambda node, message: None,
     ) -> None:
         """on_replan: each new TemporalRatio.
+
+        on_problem: node and message of each new warning or error in its diagnostics.
 
         on_frame: stamp and RGB picture of the top camera, from the start of the first episode on.
         """
         super().__init__('monitor', namespace=NAMESPACE)
-        self._on_replan, self._on_frame = on_replan, on_frame
+        self._on_replan, self._on_frame, self._on_problem = on_replan, on_frame, on_problem
         self.episodes: dict[str, EpisodeRecord] = {}
         self.state: ExecutorState | None = None
         self.health: dict[str, tuple[int, str]] = {}  # level and message by node
@@ -146,10 +149,11 @@ class Monitor(Node):
 
     def _diagnostics(self, message) -> None:
         for status in message.status:
-            self.health[status.name.removeprefix('tr_vam/')] = (
-                int.from_bytes(status.level, 'little'),
-                status.message,
-            )
+            name, level = status.name.removeprefix('tr_vam/'), int.from_bytes(status.level, 'little')
+            report = level, status.message
+            if level and report != self.health.get(name):
+                self._on_problem(name, status.message)
+            self.health[name] = report
 
     def _image(self, message: Image) -> None:
         stamp_ns = nanoseconds(message.header.stamp)

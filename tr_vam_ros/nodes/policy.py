@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 from rclpy.clock import Clock, ClockType
@@ -41,6 +42,7 @@ from tr_vam_ros.nodes.topics import (
     TEMPORAL_RATIO,
     reliable,
 )
+from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
 
 PATIENCE_NS = SECOND // 2
 # What the middleware keeps while the sensors are paused: enough to pair a frame with its state.
@@ -50,9 +52,12 @@ KEPT_IMAGES, KEPT_JOINT_STATES = 2, 30
 @dataclass
 class Parameters:
     preset: str = parameter('tiny_yam', 'model preset (config/vam) or path of a YAML file')
-    guidance: str = parameter(
-        'adaptive', 'guidance schedule', choices=('off', 'flat', 'adaptive')
+    guidance: str = parameter('adaptive', 'guidance schedule', choices=GUIDANCE_SCHEDULES)
+    replay: str = parameter('', "scales for guidance 'replay': a JSON file")
+    on_end: str = parameter(
+        'error', 'what a replay does after its last scale', choices=('error', 'repeat')
     )
+    settings: str = parameter('', "values of the configuration, such as 'guidance.cap=1.5'")
     seed: int = parameter(0, 'seed of random weights and of the noise', low=0)
     precision: str = parameter(
         'auto', "of the video model's products", choices=('auto', 'float32', 'bfloat16')
@@ -182,14 +187,21 @@ class Policy(LifecycleNode):
         import torch
 
         from tr_vam_ros.vam import VamConfig, VideoActionPolicy
+        from tr_vam_ros.vam.recorded_scales import read_scales
+        from tr_vam_ros.vam.settings import with_settings
 
         torch.set_num_threads(torch_threads(self.parameters.threads, os.cpu_count() or 1))
-        config = VamConfig.from_yaml(self.parameters.preset)
+        config = with_settings(
+            VamConfig.from_yaml(self.parameters.preset), self.parameters.settings.split()
+        )
+        replay = self.parameters.replay
         policy = VideoActionPolicy.from_config(
             config,
             seed=self.parameters.seed,
             guidance=self.parameters.guidance,
             precision=self.parameters.precision,
+            replay_scales=read_scales(Path(replay)) if replay else (),
+            on_end=self.parameters.on_end,
         )
         expected = (yam.IMAGE_HEIGHT, yam.IMAGE_WIDTH)
         if tuple(policy.image_size) != expected or config.head.action_dim != yam.DOF:

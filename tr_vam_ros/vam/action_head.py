@@ -161,11 +161,12 @@ class ActionHead(nn.Module):
         """
         wanted = sorted({self.config.tr_layer, *layers})
         velocity, queries_keys = self._run(suffix, actions, modulations, wanted)
-        rows = suffix.mask[1:] == 0  # without the state's
+        # Without the state's row; unless causal, the action rows see everything.
+        mask = suffix.mask[1:] if self.config.action_attention == 'causal' else None
         prefix = suffix.prefix
         return velocity, {
             layer: frame_attention(
-                query[:, :, 1:], key, prefix.frames, prefix.frame_tokens, rows
+                query[:, :, 1:], key, prefix.frames, prefix.frame_tokens, mask
             )
             for layer, (query, key) in queries_keys.items()
         }

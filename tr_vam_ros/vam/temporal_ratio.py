@@ -13,7 +13,7 @@ import numpy as np
 
 from tr_vam_ros.errors import InputError
 
-if TYPE_CHECKING:  # only tensor methods are used: this module loads without torch
+if TYPE_CHECKING:
     import torch
 
 
@@ -46,29 +46,40 @@ def ratio_of_frames(frame_attention: np.ndarray) -> float:
 
 
 def frame_attention(
-    query: torch.Tensor, key: torch.Tensor, frames: int, frame_tokens: int, mask: torch.Tensor
+    query: torch.Tensor,
+    key: torch.Tensor,
+    frames: int,
+    frame_tokens: int,
+    mask: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """Attention mass on each latent frame, without forming the softmax.
+    """Attention mass on each latent frame.
 
-    exp(logsumexp over a frame's keys - logsumexp over all keys) is that frame's share of the
-    softmax; the fused attention kernels give no weights, and this costs one layer's q k^T.
+    The fused attention kernels give no weights. This costs one layer's q k^T and its
+    exponentials, in the type of the tensors; sums are float64.
 
     Args:
         query: (b, h, a, d) of the action rows, after RoPE.
         key: (b, g, n, d) of all tokens, the video first, after RoPE.
         frames, frame_tokens: T and the video tokens of one frame.
-        mask: (a, n) bool, true where a query may look.
+        mask: (a, n), 0 where a query may look and -inf elsewhere; None for everywhere.
 
     Returns float64 (b, t): mean over heads and queries; what is missing to 1 is on the state
     and action tokens.
     """
-    query_heads, head_dim = query.shape[1], query.shape[-1]
-    key = key.repeat_interleave(query_heads // key.shape[1], dim=1)
-    logits = (query @ key.mT / math.sqrt(head_dim)).double()  # (b, h, a, n)
-    logits = logits.masked_fill(~mask, -math.inf)
-    video = logits[..., : frames * frame_tokens].unflatten(-1, (frames, frame_tokens))
-    share = (video.logsumexp(-1) - logits.logsumexp(-1, keepdim=True)).exp()  # (b, h, a, t)
-    return share.mean(dim=(1, 2))
+    from torch import float64  # not above: this module loads without torch
+
+    head_dim = query.shape[-1]
+    # The query heads that share a key head become rows of one product.
+    grouped = (query / math.sqrt(head_dim)).unflatten(1, (key.shape[1], -1))
+    logits = (grouped.flatten(2, 3) @ key.mT).unflatten(2, grouped.shape[2:4])
+    if mask is not None:
+        logits = logits + mask
+    # In place: nobody else sees the logits (b, g, h/g, a, n), and they are the cost of this.
+    weights = logits.sub_(logits.amax(-1, keepdim=True)).exp_()
+    total = weights.sum(-1, dtype=float64)
+    video = weights[..., : frames * frame_tokens].unflatten(-1, (frames, frame_tokens))
+    by_frame = video.sum(-1, dtype=float64)
+    return (by_frame / total[..., None]).mean(dim=(1, 2, 3))
 
 
 def _ratio(future: float, current: float) -> float:

@@ -1,0 +1,1 @@
+"""Speed and memory: ours against naive and against each optimisation switched off."""
