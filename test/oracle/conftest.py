@@ -13,14 +13,18 @@ from tr_vam_ros.vam.network_config import HeadConfig, TextConfig, TransformerCon
 
 @pytest.fixture(scope='session')
 def small_config():
-    """Every part takes part: padding, grouping with zeros, shared keys, a solver with a past."""
+    """Every part takes part: padding, grouping with zeros, shared keys, a solver with a past.
+
+    An image of 13x26 is a latent of 4x7, padded to 4x9: 4x3 transformer tokens a frame, 2x2 after
+    grouping.
+    """
     return VamConfig(
         name='small',
-        image=ImageConfig(height=13, width=22),
+        image=ImageConfig(height=13, width=26),
         video=VideoConfig(frames=3, plan_frames=5, feature_block=2, extract_index=3),
         transformer=TransformerConfig(
             num_attention_heads=2, attention_head_dim=12, num_layers=3, text_embed_dim=8,
-            adaln_lora_dim=4, patch_size=(1, 1, 2), in_channels=6, out_channels=4, mlp_ratio=2.0,
+            adaln_lora_dim=4, patch_size=(1, 1, 3), in_channels=6, out_channels=4, mlp_ratio=2.0,
         ),
         vae=VaeConfig(
             base_dim=4, z_dim=4, dim_mult=(1, 2), num_res_blocks=1, temperal_downsample=(True,),

@@ -65,10 +65,18 @@ class NaivePolicy:
         self.baseline: float | None = None
 
     @torch.no_grad()
-    def replan(self, image: np.ndarray, proprio: np.ndarray) -> NaiveReplan:
-        """uint8 (height, width, 3) and (p,) in embodiment units to a chunk."""
+    def replan(
+        self,
+        image: np.ndarray,
+        proprio: np.ndarray,
+        features: dict[str, torch.Tensor] | None = None,
+    ) -> NaiveReplan:
+        """uint8 (height, width, 3) and (p,) in embodiment units to a chunk.
+
+        features: those of the image in this replan, where another schedule has them already.
+        """
         config, head = self.config, self.config.head
-        features = self.features(image)
+        features = features or self.features(image)
         state = self.normalised_proprio(proprio)
         chunk = self.noise('action', (1, head.horizon, head.action_dim))[0].double()
         video_sigma = self.video.grid[config.video.extract_index]
@@ -109,6 +117,7 @@ class NaivePolicy:
             layer_attention={i + 1: layer for i, layer in enumerate(mass)},
         )
 
+    @torch.no_grad()
     def features(self, image: np.ndarray) -> dict[str, torch.Tensor]:
         """Features of each branch, (t, rows, columns, d), t of the policy's horizon."""
         config = self.config
