@@ -39,7 +39,7 @@ class NaiveHead:
         chunk: torch.Tensor,
         action_sigma: torch.Tensor,
     ) -> tuple[torch.Tensor, list[torch.Tensor]]:
-        """Velocity (a, k) and the attention of each layer after softmax, averaged over heads (n, n).
+        """Velocity (a, k), and of each layer the attention after softmax, mean of heads (n, n).
 
         features (t, rows, columns, d), proprio (p,) normalised, chunk (a, k) normalised.
         """
