@@ -15,6 +15,7 @@ setup(
         'peft>=0.15',
         'transformers>=4.50',
         'safetensors',
+        'huggingface_hub',
         'numpy',
         'opencv-python>=4.8,<5',
         'PyYAML',

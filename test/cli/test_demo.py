@@ -125,6 +125,21 @@ def test_the_schedule_decides_how_many_branches_run(tmp_path, guidance, branches
     assert {len(replan['branches']) for replan in replans} == {branches}
 
 
+def test_a_replay_that_is_too_short_ends_the_episode_and_says_so(tmp_path):
+    scales, file = tmp_path / 'scales.json', tmp_path / 'out.json'
+    scales.write_text('[0.5]')
+    output = run(
+        'demo', '--clock', 'lockstep', '--seconds', 6, '--guidance', 'replay', '--replay', scales,
+        '--set', 'guidance.plan_weight=0', '--json', file, code=1,
+    )
+    assert 'got replan 2, but the replay holds 1' in output
+    (episode,) = json.loads(file.read_text())['episodes']
+    assert episode['outcome'] == 'fault'
+    assert [(r['scale'], r['branches']) for r in episode['replans']] == [
+        (0.5, ['conditional', 'null'])
+    ]
+
+
 @pytest.mark.parametrize('number', [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize('after', ['', 'armed'])
 def test_an_interrupt_at_any_moment_leaves_no_process_and_no_shared_memory(after, number):
@@ -177,7 +192,7 @@ def test_a_node_that_dies_ends_the_demo_and_is_named():
     [
         (('--task', 3), 'task 3: needs scene 2'),
         (('--task', 99), 'task 99: unknown'),
-        (('--guidance', 'strong'), "guidance 'strong'"),
+        (('--guidance', 'strong'), "guidance: got 'strong'"),
         (('--preset', 'huge_yam'), 'tiny_yam'),
         (('--seconds', 0), 'seconds 0'),
         (('--episodes', 0), 'episodes 0'),

@@ -81,6 +81,18 @@ def test_a_bad_chunk_moves_nothing_and_is_asked_for_again():
     assert driver.machine.counters.accepted == 1
 
 
+def test_a_policy_that_cannot_answer_ends_the_episode_with_its_reason():
+    driver = Driver()
+    driver.begin()
+    driver.answer(actions=[], horizon=0, error='replan failed: out of memory')
+    assert driver.events[-1].outcome == 'fault'
+    assert driver.events[-1].reason == 'the policy cannot answer: replan failed: out of memory'
+    assert driver.machine.state is State.IDLE and not driver.timelines
+    driver.machine.new_episode(driver.now)  # the policy lives: the next one may work
+    driver.answer()
+    assert driver.machine.state in (State.RAMPING, State.EXECUTING)
+
+
 def test_three_bad_chunks_in_a_row_end_the_episode_with_the_reason():
     driver = Driver(most_rejected=3)
     driver.begin()

@@ -157,7 +157,8 @@ def test_an_instruction_it_cannot_use_is_said_and_the_next_one_works(graph, text
     graph.start(guidance='off')
     graph.observe(graph.ask(1, text=text))
     wait_for(lambda: graph.said(words), words)
-    assert not graph.chunks
+    (refusal,) = wait_for(lambda: graph.chunks, 'the refusal')
+    assert words in refusal.error and not refusal.actions and refusal.request_id == 1
     graph.replan(request_id=2)
 
 

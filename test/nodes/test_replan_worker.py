@@ -39,7 +39,7 @@ class SlowPolicy:
 class Rig:
     def __init__(self) -> None:
         self.policy, self.observations = SlowPolicy(), Observations()
-        self.published, self.reports, self.again = [], [], []
+        self.published, self.reports, self.again, self.refused = [], [], [], []
         self.now_ns = SECOND
         self.worker = ReplanWorker(
             self.policy,
@@ -47,6 +47,9 @@ class Rig:
             not_before_ns=lambda r: r.not_before,
             now_ns=lambda: self.now_ns,
             publish=self._publish,
+            refuse=lambda request, observation, why: self.refused.append(
+                (request.request_id, why)
+            ),
             report=self.reports.append,
             patience_ns=SECOND // 2,
         )
@@ -136,6 +139,7 @@ def test_a_replan_that_fails_is_reported_and_the_next_one_works(rig):
     rig.policy.fail_next = MemoryError('out of memory')
     rig.ask(1)
     wait_for(lambda: any('out of memory' in r for r in rig.reports), 'the report')
+    assert rig.refused == [(1, 'replan failed: MemoryError: out of memory')]
     rig.ask(2)
     wait_for(lambda: rig.published, 'the next answer')
 
@@ -145,7 +149,7 @@ def test_a_missing_observation_is_reported_after_half_a_second_and_never_replace
     rig.ask(not_before=SECOND)
     rig.now_ns = SECOND + SECOND // 2 + 1
     wait_for(lambda: any('no observation' in r for r in rig.reports), 'the report')
-    assert not rig.published
+    assert not rig.published and not rig.refused
 
 
 def test_the_joint_state_is_the_nearest_and_only_once_it_is_known_to_be():
@@ -166,4 +170,16 @@ def test_a_joint_state_over_twenty_milliseconds_away_is_refused(rig):
     rig.observations.add_joints(SECOND + 21_000_000, np.zeros(14))
     rig.ask(1)
     wait_for(lambda: any('21 ms' in r for r in rig.reports), 'the report')
-    assert not rig.published
+    assert not rig.published and not rig.refused  # the next one may be better
+
+
+def test_a_failure_of_a_request_that_is_no_longer_wanted_refuses_nothing(rig):
+    rig.observe(SECOND)
+    rig.policy.gate.clear()
+    rig.policy.fail_next = MemoryError('out of memory')
+    rig.ask(1)
+    wait_for(lambda: rig.policy.calls, 'the replan begins')
+    rig.worker.cancel()
+    rig.policy.gate.set()
+    wait_for(lambda: rig.reports, 'the report')
+    assert not rig.refused

@@ -77,7 +77,7 @@ def test_only_adaptive_waits_for_the_temporal_ratio():
 def test_a_replay_gives_the_recorded_scales_in_order_and_ends_with_an_error():
     schedule = GuidanceSchedule('replay', (0.5, 0.0, 1.5))
     assert [schedule.known_scale(i) for i in range(3)] == [0.5, 0.0, 1.5]
-    with pytest.raises(InputError, match="replan 4, but 3 scales.*on_end 'repeat'"):
+    with pytest.raises(InputError, match="replan 4, but the replay holds 3.*on_end 'repeat'"):
         schedule.known_scale(3)
 
 

@@ -343,7 +343,7 @@ def test_a_replayed_adaptive_run_repeats_its_numbers(config, make_policy, images
         assert replan.scale == expected.scale
         assert normalised_difference(replan.actions, expected.actions) < 1e-4
     assert policy.unused_replay_scales == 0
-    with pytest.raises(InputError, match='3 scales were recorded'):
+    with pytest.raises(InputError, match='the replay holds 3'):
         policy.replan(images[1], home)
 
 

@@ -59,7 +59,7 @@ def main(arguments: list[str]) -> int:
         prog='tr-vam bench',
     )
     _check(options)
-    console = Console(highlight=False)
+    console = Console(highlight=False, soft_wrap=True)
     with console.status('loading') as status:
         def progress(case: str) -> None:
             status.update(f'measuring: {case}')
@@ -126,14 +126,18 @@ def _replan(options: Replan, progress: Callable[[str], None]):
         progress=progress,
     )
     table = Table(title=f'Replan of {result.preset}, random weights, {result.precision}')
-    for column in ('', 'ms', 'ratio', 'to', 'GFLOP', 'of peak', 'stages, ms'):
-        table.add_column(column, justify='left' if column in ('', 'to', 'stages, ms') else 'right')
+    for column in ('', 'ms', 'against', 'GFLOP', 'of peak'):
+        table.add_column(column, justify='right' if column else 'left')
     for case in result.cases:
-        stages = ' '.join(f'{k} {v:.0f}' for k, v in case.stages.items() if k != 'total')
+        against = f'{case.ratio:.2f}x {case.compared_with}' if case.ratio else ''
         table.add_row(
-            case.name, f'{case.median:.0f}', f'{case.ratio:.2f}x' if case.ratio else '',
-            case.compared_with, f'{case.flops / 1e9:.1f}', f'{100 * case.peak_share:.0f} %', stages,
+            case.name, f'{case.median:.0f}', against, f'{case.flops / 1e9:.1f}',
+            f'{100 * case.peak_share:.0f} %',
         )
+    table.caption = '\n'.join(
+        f'{case.name}: ' + ', '.join(f'{k} {v:.0f}' for k, v in case.stages.items())
+        for case in result.cases if case.name in ('unguided', 'guided') and case.stages
+    )
     return result, table, draw_replan
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,9 +86,12 @@ class _Problems:
     def __init__(self, console: Console) -> None:
         self.wanted = False
         self._console = console
+        self._shown: set[tuple[str, str]] = set()
 
     def show(self, node: str, message: str) -> None:
-        if self.wanted:
+        kind = node, re.sub(r'[\d.]+', '', message)  # the same with other numbers is no news
+        if self.wanted and kind not in self._shown:
+            self._shown.add(kind)
             self._console.print(f'{node}: {message}', style='yellow', markup=False)
 
 

@@ -10,6 +10,10 @@ from tr_vam_ros.errors import InputError
 COMMANDS = {
     'demo': 'the whole graph on the simulated YAM cell: episodes, live TR, bag, video',
     'up': 'start a bring-up and keep it running, without ROS\'s launch',
+    'assemble': 'build a checkpoint from public weights, adapters and an action expert',
+    'embed': 'cache instructions, so that driving needs no text encoder',
+    'imagine': 'decode the future that the model imagines: a video and a strip',
+    'bench': 'speed and memory, against naive and against each optimisation switched off',
     'doctor': 'check the installation; looks only',
     'test': 'run the tests; --all adds the long ones',
 }

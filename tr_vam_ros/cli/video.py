@@ -19,7 +19,8 @@ TIME_BASE = Fraction(1, 90_000)
 class VideoWriter:
     """Writes pictures at the times of their stamps; a stamp that does not advance is skipped."""
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, enlarge: int = ENLARGE) -> None:
+        self._enlarge = enlarge
         if Path(path).suffix != '.mp4':
             raise InputError(f'video {path}: the name must end in .mp4')
         try:
@@ -35,11 +36,13 @@ class VideoWriter:
         """Takes a uint8 (h, w, 3) RGB picture."""
         if self._first_ns is None:
             self._first_ns = stamp_ns
-            self._open_stream(picture.shape[1] * ENLARGE, picture.shape[0] * ENLARGE)
+            self._open_stream(picture.shape[1] * self._enlarge, picture.shape[0] * self._enlarge)
         elif stamp_ns <= self._last_ns:
             return
         self._last_ns = stamp_ns
-        large = cv2.resize(picture, None, fx=ENLARGE, fy=ENLARGE, interpolation=cv2.INTER_CUBIC)
+        large = cv2.resize(
+            picture, None, fx=self._enlarge, fy=self._enlarge, interpolation=cv2.INTER_CUBIC
+        )
         frame = av.VideoFrame.from_ndarray(large, format='rgb24')
         frame.time_base = TIME_BASE
         frame.pts = (stamp_ns - self._first_ns) * TIME_BASE.denominator // SECOND

@@ -38,6 +38,7 @@ class Chunk:
     horizon: int
     period: float
     actions: Sequence[float]
+    error: str = ''
 
 
 @dataclass(frozen=True, slots=True)

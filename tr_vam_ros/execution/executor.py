@@ -196,11 +196,18 @@ class ChunkExecutor:
             )
 
     def chunk(self, now: Now, chunk: Chunk) -> None:
-        """Executes the awaited chunk, ignores any other, refuses a bad one whole."""
+        """Executes the awaited chunk, ignores any other, refuses a bad one whole.
+
+        A chunk that is an error ends the episode: the policy lives, but cannot go on with it.
+        """
         if self.state is not State.WAITING or not self.episodes.awaits(chunk):
             return
         if self.episodes.succeeded:
             return  # the next tick ends the episode
+        if chunk.error:
+            self._end_episode(now, 'fault', f'the policy cannot answer: {chunk.error}')
+            self._change(State.IDLE)
+            return
         try:
             rows = checked_rows(chunk.joint_names, chunk.horizon, chunk.period, chunk.actions)
             rows, clamped = clamped_rows(rows)

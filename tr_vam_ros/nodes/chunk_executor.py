@@ -207,6 +207,7 @@ class ChunkExecutorNode(Node):
                 message.horizon,
                 message.period,
                 message.actions,
+                message.error,
             ),
         )
 

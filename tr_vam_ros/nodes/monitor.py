@@ -141,6 +141,8 @@ class Monitor(Node):
             self._on_replan(message)
 
     def _chunk(self, message: ActionChunk) -> None:
+        if message.error:
+            return
         digest = hashlib.sha256(np.array(message.actions, dtype='<f4').tobytes()).hexdigest()
         self._record(message.episode_key).hashes[message.replan_index] = digest
 

@@ -132,6 +132,7 @@ class Policy(LifecycleNode):
             not_before_ns=lambda request: nanoseconds(request.not_before),
             now_ns=lambda: ros_now_ns(self),
             publish=self._publish,
+            refuse=self._refuse,
             report=self._report,
             patience_ns=PATIENCE_NS,
             thinking=self._pause_sensors,
@@ -249,13 +250,7 @@ class Policy(LifecycleNode):
     def _publish(
         self, request: ReplanRequest, observation: Observation, replan, again: bool
     ) -> None:
-        header = Header(stamp=stamp_of(observation.stamp_ns))
-        echo = {
-            'header': header,
-            'request_id': request.request_id,
-            'episode_key': request.episode_key,
-            'replan_index': request.replan_index,
-        }
+        echo = _echo(request, observation)
         stages = {k: v for k, v in replan.milliseconds.items() if k != 'total'}
         ratio = TemporalRatio(
             **echo,
@@ -285,6 +280,9 @@ class Policy(LifecycleNode):
             self._ratios.publish(ratio)
         self._chunks.publish(chunk)
 
+    def _refuse(self, request: ReplanRequest, observation: Observation, reason: str) -> None:
+        self._chunks.publish(ActionChunk(**_echo(request, observation), error=reason))
+
     def _pause_sensors(self, thinking: bool) -> None:
         self._sensors.paused = thinking
         if not thinking and self.executor is not None:
@@ -297,9 +295,18 @@ class Policy(LifecycleNode):
             self._diagnostics.set(OK, 'active')
 
 
+def _echo(request: ReplanRequest, observation: Observation) -> dict[str, object]:
+    """The fields by which an answer names its request and what it was computed from."""
+    return {
+        'header': Header(stamp=stamp_of(observation.stamp_ns)),
+        'request_id': request.request_id,
+        'episode_key': request.episode_key,
+        'replan_index': request.replan_index,
+    }
+
+
 def main() -> None:
     run_node(Policy)
-
 
 
 if __name__ == '__main__':

@@ -35,11 +35,16 @@ class ReplanWorker:
         not_before_ns: Callable[[Wanted], int],
         now_ns: Callable[[], int],
         publish: Callable[[Wanted, Observation, Any, bool], None],
+        refuse: Callable[[Wanted, Observation, str], None],
         report: Callable[[str], None],
         patience_ns: int,
         thinking: Callable[[bool], None] = lambda on: None,
     ) -> None:
         """publish: its last argument is True for an answer that went out before.
+
+        refuse: as `publish`, for a replan that failed, with the reason: out of memory, a bad
+            instruction, weights that produce no numbers. An observation that does not come is
+            no such failure: the request waits, and may be asked again.
 
         report: takes an error for the user; '' says that the last one is over.
 
@@ -48,7 +53,7 @@ class ReplanWorker:
         self._policy = policy
         self._observations = observations
         self._not_before_ns, self._now_ns = not_before_ns, now_ns
-        self._publish, self._report = publish, report
+        self._publish, self._refuse, self._report = publish, refuse, report
         self._patience_ns = patience_ns
         self._thinking = thinking
         self._lock = threading.Lock()
@@ -104,16 +109,21 @@ class ReplanWorker:
                     self._wake.wait(WAKE_SECONDS)
                 continue
             try:
-                self._answer(*job)
+                observation = self._observe(*job)
             except InputError as error:
-                self._fail(job[0], str(error))
+                self._fail(*job, None, str(error))
+                continue
+            if observation is None:
+                continue
+            try:
+                self._answer(*job, observation)
+            except InputError as error:
+                self._fail(*job, observation, str(error))
             except Exception as error:  # noqa: BLE001 - the node outlives any fault of a replan
-                self._fail(job[0], f'replan failed: {type(error).__name__}: {error}')
+                reason = f'replan failed: {type(error).__name__}: {error}'
+                self._fail(*job, observation, reason)
 
-    def _answer(self, generation: int, request: Wanted) -> None:
-        observation = self._observe(generation, request)
-        if observation is None:
-            return
+    def _answer(self, generation: int, request: Wanted, observation: Observation) -> None:
         episode = (request.instruction, request.episode_key)
         if episode != self._episode:
             self._policy.reset_episode(*episode)
@@ -152,8 +162,12 @@ class ReplanWorker:
                 self._wake.wait(WAKE_SECONDS)
         return None
 
-    def _fail(self, generation: int, message: str) -> None:
+    def _fail(
+        self, generation: int, request: Wanted, observation: Observation | None, message: str
+    ) -> None:
         with self._lock:
             if generation == self._generation:
                 self._busy_id = None
+                if observation is not None:
+                    self._refuse(request, observation, message)
         self._report(message)

@@ -71,7 +71,7 @@ class GuidanceSchedule:
         count = len(self.replay_scales)
         if position >= count and self.on_end == 'error':
             raise InputError(
-                f'guidance replay: got replan {position + 1}, but {count} scales were recorded; '
+                f'guidance replay: got replan {position + 1}, but the replay holds {count}; '
                 "record more, or use on_end 'repeat'"
             )
         return self.replay_scales[position % count]

@@ -27,9 +27,11 @@ from tr_vam_ros.vam.noise import ReplanNoise
 from tr_vam_ros.vam.observation import check_image, check_proprio
 from tr_vam_ros.vam.precision import choose_precision
 from tr_vam_ros.vam.random_weights import initialise_backbone, initialise_head, seeded
+from tr_vam_ros.vam.reason_text import ReasonConditioning
 from tr_vam_ros.vam.replan import Replan
 from tr_vam_ros.vam.stopwatch import Stopwatch
 from tr_vam_ros.vam.temporal_ratio import ratio_of_frames
+from tr_vam_ros.vam.text import make_text
 from tr_vam_ros.vam.text_conditioning import TextConditioning, check_instruction
 from tr_vam_ros.vam.video_backbone import VideoBackbone
 
@@ -45,7 +47,7 @@ class VideoActionPolicy:
         self,
         config: VamConfig,
         backbone: VideoBackbone,
-        text: TextConditioning,
+        text: TextConditioning | ReasonConditioning,
         head: ActionHead,
         *,
         seed: int = 0,
@@ -99,7 +101,7 @@ class VideoActionPolicy:
         products = choose_precision(precision)
         with seeded(seed):
             backbone = VideoBackbone(config)
-            text = TextConditioning(config.text, config.transformer.text_embed_dim)
+            text = make_text(config.text, config.transformer.text_embed_dim)
             head = ActionHead(config.head, config.transformer.width)
             initialise_backbone(backbone, config.image.height, config.image.width)
             initialise_head(head)

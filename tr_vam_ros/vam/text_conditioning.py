@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from tr_vam_ros.errors import InputError
-from tr_vam_ros.vam.config import TextConfig
+from tr_vam_ros.vam.config import NULL_TEXTS, TextConfig
 
 MAX_INSTRUCTION_CHARACTERS = 2000
 
@@ -33,6 +33,24 @@ def check_instruction(instruction: str) -> str:
             f'{MAX_INSTRUCTION_CHARACTERS}; shorten it'
         )
     return instruction.strip()
+
+
+def check_null_text(option: str) -> str:
+    """`option` itself; raises InputError if it is none of NULL_TEXTS."""
+    if option not in NULL_TEXTS:
+        raise InputError(f"null text: got '{option}', expected one of {', '.join(NULL_TEXTS)}")
+    return option
+
+
+def null_context(option: str, projection: nn.Sequential) -> torch.Tensor:
+    """Zeros **before** the projection (paper D.4) or after it, as a context (1, 1, d).
+
+    One word is enough: attention over equal words gives the same output for any number.
+    """
+    weight = projection[0].weight
+    if option == 'zeros_after_projection':
+        return weight.new_zeros(1, 1, weight.shape[0])
+    return projection(weight.new_zeros(1, 1, weight.shape[1]))
 
 
 class WordTokenizer:
@@ -76,13 +94,11 @@ class TextConditioning(nn.Module):
         return self.projection(self.embedding(ids) + self.position(positions))[None]
 
     def null(self, option: str = 'zeros_before_projection') -> torch.Tensor:
-        """Context of no text, (1, 1, d), by an option of `NULL_TEXTS`; the paper's is D.4.
+        """Context of no text, (1, 1, d); `option` is one of NULL_TEXTS.
 
-        One word is enough: attention over equal words gives the same output for any number.
+        `empty_prompt` is a place without a word: its position alone, projected.
+        Raises InputError for another option.
         """
-        nothing = self.embedding.weight.new_zeros(1, 1, self.embedding.embedding_dim)
-        if option == 'zeros_after_projection':
-            return torch.zeros_like(self.projection(nothing))
-        if option == 'empty_prompt':  # no words, but attention needs one place
-            nothing = nothing + self.position.weight[0]
-        return self.projection(nothing)
+        if check_null_text(option) != 'empty_prompt':
+            return null_context(option, self.projection)
+        return self.projection(self.position.weight[None, :1])

@@ -7,6 +7,8 @@ components; its pipeline is not (it checks, resizes and encodes what we do not n
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from dataclasses import asdict
 
 import numpy as np
@@ -98,18 +100,30 @@ class VideoBackbone(nn.Module):
 
         Returns features (b, t, grid rows, grid columns, width), the output of block k.
         """
+        levels = self.denoise(observation, noise, context)
+        latent, sigma = next(itertools.islice(levels, self.config.extract_index, None))
+        return self.features(latent, observation, sigma, context)
+
+    def denoise(
+        self, observation: torch.Tensor, noise: torch.Tensor, context: torch.Tensor
+    ) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        """The latent (b, c, t, h, w) at every noise level of the grid, from 1 to 0, and the level.
+
+        A full pass runs between one and the next, and none ahead of what is asked for.
+        Arguments as of `rollout`.
+        """
         scheduler = unipc_scheduler(sigma_grid(self.config.steps, self.config.shift))
         latent = noise.expand(len(context), -1, -1, -1, -1)
         analytic = noise[:, :, :1] - observation  # velocity of frame 0's straight path
-        for index in range(self.config.extract_index):
+        for index in range(self.config.steps):
             sigma = scheduler.sigmas[index]
+            yield latent, sigma
             velocity = self.velocity(latent, observation, sigma, context)
             # Anchor (iii). Frame 0 never shows it to the transformer, but it is what makes a
             # fully denoised video begin with the observation.
             velocity[:, :, :1] = analytic
             latent = scheduler.step(velocity, scheduler.timesteps[index], latent).prev_sample
-        sigma = scheduler.sigmas[self.config.extract_index]
-        return self.features(latent, observation, sigma, context)
+        yield latent, scheduler.sigmas[-1]
 
     def velocity(
         self, latent: torch.Tensor, observation: torch.Tensor, sigma: torch.Tensor,
