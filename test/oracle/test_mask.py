@@ -31,8 +31,8 @@ TABLES = {  # rows look at columns: two video tokens, the state, three actions
 }
 KINDS = [VIDEO, VIDEO, STATE, ACTION, ACTION, ACTION]
 VIDEO_SIGMA, ACTION_SIGMA = 0.8832, torch.tensor(0.7)
-# The smallest effect of one cell, measured, is 6e-4 of a velocity of about 1.
-CELL_SEEN = 10 * TYPICAL
+# The smallest effect of one cell, measured, is 0.046 on velocities of up to 5.6.
+CELL_SEEN = 1e-2
 
 
 @pytest.mark.parametrize('name', TABLES)
