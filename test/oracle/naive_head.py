@@ -18,9 +18,8 @@ TAG_EPSILON = 1e-5  # torch's LayerNorm
 ROPE_BASE = 10_000.0  # Gemma
 TAG_OCTAVES = 7  # periods 2 to 1/32 of the unit interval
 SHORTEST_PERIOD, LONGEST_PERIOD = 4e-3, 4.0  # of the action timestep's features (pi0)
-# Of sigma and of the angles made from it. These reach 1,570 rad, where a float32 is 1e-4 rad wide:
-# the policy's precision has to be repeated here to compare everything else to 1e-5.
-ANGLES = torch.float32
+# Of sigma and of the angles made from it: these reach 1,570 rad, where a float32 is 1e-4 rad wide.
+ANGLES = torch.float64
 VIDEO, STATE, ACTION = 'video', 'state', 'action'
 
 

@@ -30,7 +30,7 @@ TABLES = {  # rows look at columns: two video tokens, the state, three actions
     ),
 }
 KINDS = [VIDEO, VIDEO, STATE, ACTION, ACTION, ACTION]
-VIDEO_SIGMA, ACTION_SIGMA = 0.8832, torch.tensor(0.7)
+VIDEO_SIGMA, ACTION_SIGMA = 0.8832, torch.tensor(0.7, dtype=torch.float64)
 # The smallest effect of one cell, measured, is 0.046 on velocities of up to 5.6.
 CELL_SEEN = 1e-2
 
@@ -61,7 +61,7 @@ def head_and_inputs(request, small_config):
 def ours(head, features, video_sigma, proprio, chunk, action_sigma):
     """Velocity (a, k)."""
     return head(
-        features[None], torch.tensor([video_sigma]), proprio[None], chunk[None],
+        features[None], torch.tensor([video_sigma], dtype=torch.float64), proprio[None], chunk[None],
         action_sigma[None],
     )[0]
 

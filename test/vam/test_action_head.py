@@ -86,9 +86,9 @@ def naive(head, inputs, causal=False, scope='suffix'):
     config = head.config
     video_tokens = head.video_tokens(inputs['features'], inputs['video_sigma'])
     video = video_tokens.shape[1]
-    period = 4e-3 * (4.0 / 4e-3) ** torch.linspace(0, 1, config.width // 2)
-    angle = 2 * math.pi * inputs['action_sigma'][:, None] / period
-    condition = head.time_mlp(torch.cat([angle.sin(), angle.cos()], -1))
+    period = 4e-3 * (4.0 / 4e-3) ** torch.linspace(0, 1, config.width // 2, dtype=torch.float64)
+    angle = 2 * math.pi * inputs['action_sigma'].double()[:, None] / period
+    condition = head.time_mlp(torch.cat([angle.sin(), angle.cos()], -1).float())
     pad = torch.zeros(BATCH, 6, config.padded_dim)
     state, actions = pad[:, 0].clone(), pad.clone()
     state[:, :4], actions[..., :3] = inputs['proprio'], inputs['actions']

@@ -235,7 +235,12 @@ class ActionHead(nn.Module):
     def _time_condition(self, action_sigma: torch.Tensor) -> torch.Tensor:
         """sin-cos -> MLP of the action timestep, (b,) -> (b, d)."""
         shortest, longest = _TIMESTEP_PERIODS
-        fraction = torch.linspace(0, 1, self.config.width // 2, device=action_sigma.device)
+        # Angles reach 2 pi / 4e-3 = 1571 rad: in float32 they would be off by 1e-4 rad, and
+        # differently so on each device.
+        fraction = torch.linspace(
+            0, 1, self.config.width // 2, dtype=torch.float64, device=action_sigma.device
+        )
         period = shortest * (longest / shortest) ** fraction
-        angles = 2 * math.pi * action_sigma[:, None] / period
-        return self.time_mlp(torch.cat([angles.sin(), angles.cos()], dim=-1))
+        angles = 2 * math.pi * action_sigma.double()[:, None] / period
+        features = torch.cat([angles.sin(), angles.cos()], dim=-1)
+        return self.time_mlp(features.to(self.time_mlp[0].weight.dtype))

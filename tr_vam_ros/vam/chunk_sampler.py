@@ -25,7 +25,7 @@ class ChunkSampler:
         """proprio: (1, p), normalised; noise: (1, a, k)."""
         self._head, self._proprio, self._noise = head, proprio, noise
         steps = head.config.euler_steps
-        sigmas = 1.0 - torch.arange(steps, device=noise.device) / steps
+        sigmas = 1.0 - torch.arange(steps, dtype=torch.float64, device=noise.device) / steps
         self._modulations = head.modulations(sigmas)
 
     def begin(

@@ -52,9 +52,10 @@ class AdaptiveRmsNorm(nn.Module):
 
 def rotary_embedding(positions: torch.Tensor, head_dim: int) -> tuple[torch.Tensor, torch.Tensor]:
     """Cosine and sine, each (n, e/2), of RoPE at integer positions (n,)."""
-    exponents = torch.arange(0, head_dim, 2, device=positions.device) / head_dim
-    angles = positions[:, None].to(torch.float32) / _ROPE_BASE**exponents
-    return angles.cos(), angles.sin()
+    # float64: of the 2310th token a float32 angle would be off by 1e-4 rad.
+    exponents = torch.arange(0, head_dim, 2, dtype=torch.float64, device=positions.device)
+    angles = positions[:, None] / _ROPE_BASE ** (exponents / head_dim)
+    return angles.cos().float(), angles.sin().float()
 
 
 def rotate(heads: torch.Tensor, rope: tuple[torch.Tensor, torch.Tensor]) -> torch.Tensor:

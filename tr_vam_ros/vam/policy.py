@@ -295,7 +295,9 @@ class VideoActionPolicy:
         return dict(zip(branches, features.split(1)))
 
     def _prefix(self, features: torch.Tensor) -> Prefix:
-        sigma = torch.full((len(features),), self._sigma, device=self._device)
+        sigma = torch.full(
+            (len(features),), self._sigma, dtype=torch.float64, device=self._device
+        )
         return self.head.prefix(features, sigma)
 
     @property

@@ -22,7 +22,7 @@ class NoiseLevelTag(nn.Module):
     def __init__(self, width: int) -> None:
         super().__init__()
         # Periods 2 to 1/32 of the unit interval: fine enough to part neighbours on the grid.
-        frequencies = math.pi * 2.0 ** torch.arange(7)
+        frequencies = math.pi * 2.0 ** torch.arange(7, dtype=torch.float64)
         self.register_buffer('frequencies', frequencies, persistent=False)
         self.mlp = nn.Sequential(
             nn.Linear(2 * len(frequencies), width), nn.SiLU(), nn.Linear(width, 2 * width)
@@ -31,8 +31,9 @@ class NoiseLevelTag(nn.Module):
 
     def forward(self, tokens: torch.Tensor, video_sigma: torch.Tensor) -> torch.Tensor:
         """tokens (b, n, d), video_sigma (b,) in [0, 1] -> (b, n, d)."""
-        angles = video_sigma[:, None] * self.frequencies
-        shift, scale = self.mlp(torch.cat([angles.sin(), angles.cos()], -1)).chunk(2, dim=-1)
+        angles = video_sigma.double()[:, None] * self.frequencies
+        features = torch.cat([angles.sin(), angles.cos()], -1).to(tokens.dtype)
+        shift, scale = self.mlp(features).chunk(2, dim=-1)
         return self.norm(tokens) * (1 + scale[:, None]) + shift[:, None]
 
 
