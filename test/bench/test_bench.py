@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 import torch
 
+from test.oracle.bench import oracle_head_step, oracle_replan
 from tr_vam_ros.bench import switched_off
 from tr_vam_ros.bench.head import bench_head
 from tr_vam_ros.bench.measure import Timing, count_flops, interleaved, ratio
@@ -100,15 +101,28 @@ def test_every_case_is_measured_beside_the_one_it_is_compared_with(policy, tmp_p
     assert (tmp_path / 'replan.png').read_bytes().startswith(b'\x89PNG')
 
 
+def test_the_oracle_is_measured_beside_ours(policy):
+    result = bench_replan(
+        policy, preset='small', precision='float32', repetitions=1, cases=('guided',),
+        oracle=oracle_replan,
+    )
+    ours, oracle = result.cases
+    assert oracle.compared_with == 'guided' and oracle.ratio == pytest.approx(
+        oracle.median / ours.median
+    )
+    assert oracle.flops > ours.flops  # no cache: more work, whatever the clock says
+
+
 def test_an_unknown_case_is_an_input_error_that_lists_the_known_ones(policy):
     with pytest.raises(InputError, match='slow.*unknown.*unguided'):
         bench_replan(policy, preset='small', precision='float32', cases=('slow',))
 
 
 def test_the_head_is_measured_by_prefix_length(tmp_path):
-    result = bench_head(2, presets={160: 'tiny_libero'})
+    result = bench_head(2, presets={160: 'tiny_libero'}, oracle=oracle_head_step)
     data = result.to_json()
     (case,) = result.cases
+    assert case.oracle_step > 0
     assert data['speedup_160'] == case.speedup and data['tr_share'] == case.tr_share
     assert data['speedup_branches_160'] == case.speedup_branches
     # A linear layer is counted as 2 x rows x in x out.

@@ -26,6 +26,7 @@ from tr_vam_ros.vam.random_weights import initialise_head, seeded
 from tr_vam_ros.vam.temporal_ratio import frame_attention
 
 BRANCHES = 3
+ORACLE = 'step of the oracle'
 # Head tokens of the video: LIBERO's 5 x 98, and the YAM's literal 5 x 462 (spec section 1).
 PRESETS = {490: 'cosmos2b_libero', 2310: 'cosmos2b_yam_literal'}
 
@@ -48,6 +49,7 @@ class HeadCase:
     flops_cached_step: int
     peak_share_naive_step: float  # of the machine's matrix-product peak
     peak_share_cached_step: float
+    oracle_step: float | None = None  # of the tests' second implementation, in float64
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,12 @@ def bench_head(
     threads: int = 1,
     progress: Callable[[str], None] = lambda case: None,
     presets: Mapping[int, str] = PRESETS,
+    oracle: Callable[..., Callable[[], object]] | None = None,
 ) -> HeadBench:
-    """Measure on the CPU with random weights in float32; presets by their video tokens."""
+    """Measure on the CPU with random weights in float32.
+
+    presets: by their video tokens. oracle: `oracle_head_step` of the tests.
+    """
     torch.set_num_threads(threads)
     cases, parameters = [], 0
     peak = matrix_product_peak()
@@ -86,7 +92,9 @@ def bench_head(
             initialise_head(head)
         parameters = max(parameters, sum(p.numel() for p in head.parameters()))
         cases.append(
-            _case(head, config, tokens, repetitions, peak, lambda n: progress(f'{tokens}: {n}'))
+            _case(
+                head, config, tokens, repetitions, peak, lambda n: progress(f'{tokens}: {n}'), oracle
+            )
         )
         del head
     return HeadBench(threads, repetitions, parameters, peak, peak_memory_bytes(), tuple(cases))
@@ -94,7 +102,7 @@ def bench_head(
 
 def _case(
     head: ActionHead, config: VamConfig, tokens: int, repetitions: int, peak: float,
-    progress: Callable[[str], None],
+    progress: Callable[[str], None], oracle: Callable[..., Callable[[], object]] | None,
 ) -> HeadCase:
     generator = torch.Generator().manual_seed(0)
     frames, (rows, columns) = config.video.frames, config.feature_grid
@@ -125,9 +133,13 @@ def _case(
         'cached step of three branches': lambda: head.velocity(three, chunks, modulations),
         'TR read-out': lambda: frame_attention(query, key, frames, prefix.frame_tokens),
     }
+    if oracle is not None:
+        runs[ORACLE] = oracle(
+            head, features[0], float(sigma), proprio[0], chunk[0], float(action_sigma)
+        )
     flops = {name: count_flops(runs[name]) for name in ('one pass of all tokens', 'cached step')}
     timings = interleaved(runs, repetitions, progress)
-    naive, build, cached, batched, read_out = timings.values()
+    naive, build, cached, batched, read_out = list(timings.values())[:5]
     steps = head.config.euler_steps
     return HeadCase(
         prefix_tokens=tokens,
@@ -146,6 +158,7 @@ def _case(
         flops_cached_step=flops['cached step'],
         peak_share_naive_step=flops['one pass of all tokens'] / (1e-3 * naive.median * peak),
         peak_share_cached_step=flops['cached step'] / (1e-3 * cached.median * peak),
+        oracle_step=timings[ORACLE].median if oracle else None,
     )
 
 

@@ -92,7 +92,7 @@ def bench_replan(
         if name not in known:
             raise InputError(f'bench case {name!r}: unknown; choose from {"; ".join(known)}')
     torch.set_num_threads(threads)
-    image, proprio = _observation(policy.config)
+    image, proprio = observation(policy.config)
     stages: dict[str, list[dict[str, float]]] = {name: [] for name in wanted}
 
     def replan(name: str) -> Callable[[], object]:
@@ -185,7 +185,8 @@ def _passes(
     return run
 
 
-def _observation(config: VamConfig) -> tuple[np.ndarray, np.ndarray]:
+def observation(config: VamConfig) -> tuple[np.ndarray, np.ndarray]:
+    """A random image and the mean proprioception, as `replan` takes them."""
     image = np.random.default_rng(0).integers(
         0, 256, (config.image.height, config.image.width, 3), dtype=np.uint8
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ class _Options:
     """JSON file to write: every measurement."""
     picture: Path | None = None
     """PNG file to write."""
+    oracle: bool = False
+    """Also the naive second implementation of test/oracle (source tree only)."""
 
 
 @dataclass
@@ -47,8 +50,6 @@ class Replan(_Options):
     """How the video model's weights are stored; bfloat16 for the 2B model."""
     cases: tuple[str, ...] = ()
     """Only these cases; none for all."""
-    oracle: bool = False
-    """Also the naive second implementation of test/oracle (source tree only)."""
 
 
 def main(arguments: list[str]) -> int:
@@ -84,7 +85,10 @@ def _head(options: Head, progress: Callable[[str], None]):
     from tr_vam_ros.bench.head import bench_head
     from tr_vam_ros.bench.picture import draw_head
 
-    result = bench_head(options.repetitions, options.threads, progress)
+    result = bench_head(
+        options.repetitions, options.threads, progress,
+        oracle=_oracle('oracle_head_step') if options.oracle else None,
+    )
     table = Table(
         title=f'Action head, {result.parameters / 1e6:.0f}M parameters, float32; milliseconds; '
         'steps are timed, ten composed'
@@ -104,6 +108,8 @@ def _head(options: Head, progress: Callable[[str], None]):
         'naive step, share of the peak': lambda c: f'{100 * c.peak_share_naive_step:.0f} %',
         'cached step, share of the peak': lambda c: f'{100 * c.peak_share_cached_step:.0f} %',
     }
+    if all(case.oracle_step for case in result.cases):
+        rows['step of the oracle: eager, float64'] = lambda c: f'{c.oracle_step:.0f}'
     for label, text in rows.items():
         table.add_row(label, *(text(case) for case in result.cases))
     return result, table, draw_head
@@ -122,7 +128,7 @@ def _replan(options: Replan, progress: Callable[[str], None]):
         repetitions=options.repetitions,
         threads=options.threads,
         cases=options.cases,
-        oracle=_oracle() if options.oracle else None,
+        oracle=_oracle('oracle_replan') if options.oracle else None,
         progress=progress,
     )
     table = Table(title=f'Replan of {result.preset}, random weights, {result.precision}')
@@ -141,15 +147,15 @@ def _replan(options: Replan, progress: Callable[[str], None]):
     return result, table, draw_replan
 
 
-def _oracle():
+def _oracle(name: str):
     try:
-        from test.oracle.bench import oracle_replan
+        module = importlib.import_module('test.oracle.bench')
     except ImportError as error:
         raise InputError(
             f'oracle: the second implementation is not here ({error}); it stands in test/oracle '
             'of the source tree: run tr-vam from there'
         ) from error
-    return oracle_replan
+    return getattr(module, name)
 
 
 def _check(options: Head | Replan) -> None:
