@@ -9,28 +9,32 @@ from launch_ros.actions import Node
 
 from tr_vam_ros.bringup import CLOCKS, NAMESPACE, yam_sim
 from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
+from tr_vam_ros.vam.guidance import ON_END
 
 
 def generate_launch_description() -> LaunchDescription:
     return LaunchDescription(
         [
-            DeclareLaunchArgument('task', default_value='1', description='task of table 13'),
-            DeclareLaunchArgument(
-                'guidance', default_value='adaptive', choices=list(GUIDANCE_SCHEDULES)
-            ),
-            DeclareLaunchArgument('replay', default_value='', description='file of scales'),
-            DeclareLaunchArgument('on_end', default_value='error', choices=['error', 'repeat']),
-            DeclareLaunchArgument(
-                'settings', default_value='', description="such as 'guidance.cap=1.5'"
-            ),
-            DeclareLaunchArgument('clock', default_value='real_time', choices=list(CLOCKS)),
-            DeclareLaunchArgument('preset', default_value='tiny_yam', description='config/vam'),
-            DeclareLaunchArgument('checkpoint', default_value='', description='folder or Hub id'),
-            DeclareLaunchArgument('seed', default_value='0', description='weights, noise, scene'),
-            DeclareLaunchArgument('episode_seconds', default_value='60.0'),
-            DeclareLaunchArgument('record', default_value='', description='folder of a new bag'),
+            _argument('task', '1', "task of the paper's table 13; the cell has scene 1: 1 and 2"),
+            _argument('guidance', 'adaptive', 'guidance schedule', GUIDANCE_SCHEDULES),
+            _argument('replay', '', "scales for guidance 'replay': a JSON file"),
+            _argument('on_end', 'error', 'what a replay does after its last scale', ON_END),
+            _argument('settings', '', "values of the configuration, as 'guidance.cap=1.5'"),
+            _argument('clock', 'real_time', 'clock of the cell', CLOCKS),
+            _argument('preset', 'tiny_yam', 'preset of config/vam, or a YAML file'),
+            _argument('checkpoint', '', 'checkpoint folder or Hub id, instead of a preset'),
+            _argument('seed', '0', 'of random weights, noise and scene'),
+            _argument('episode_seconds', '60.0', 'length of an episode, s'),
+            _argument('record', '', 'folder to make: one bag of every topic'),
             OpaqueFunction(function=_nodes),
         ]
+    )
+
+
+def _argument(name, default, description, choices=None):
+    return DeclareLaunchArgument(
+        name, default_value=default, description=description,
+        choices=list(choices) if choices else None,
     )
 
 

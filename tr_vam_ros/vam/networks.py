@@ -57,8 +57,7 @@ class Networks:
 def save_text_files(text: nn.Module, folder: Path) -> None:
     """What a text conditioning was loaded with besides its weights: projected instructions."""
     if hasattr(text, 'load_cache'):
-        prompts = [prompt for file in text.cache._travelled for prompt in file.prompts]
-        known = [prompt for prompt in dict.fromkeys(prompts) if text.knows(prompt)]
+        known = [prompt for prompt in text.cache.travelled_prompts if text.knows(prompt)]
         if known:
             text.cache.save(folder / TEXT_CACHE, known, text.weights())
 

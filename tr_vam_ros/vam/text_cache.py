@@ -60,6 +60,11 @@ class TextCache:
         self._travelled: list[_ContextFile] = []
         self._unsaved: dict[tuple[str, TextWeights], torch.Tensor] = {}
 
+    @property
+    def travelled_prompts(self) -> list[str]:
+        """What the files that were loaded hold, each once."""
+        return list(dict.fromkeys(p for file in self._travelled for p in file.prompts))
+
     def get(self, prompt: str, weights: TextWeights) -> torch.Tensor | None:
         """The context (n, d) bfloat16 of `prompt`, or None.
 
