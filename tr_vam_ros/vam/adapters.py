@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -74,7 +75,8 @@ def adapter_name(transformer: CosmosTransformer3DModel) -> str | None:
 
 
 def save_adapter(transformer: CosmosTransformer3DModel, name: str, folder: Path) -> None:
-    transformer.save_lora_adapter(folder, adapter_name=name, weight_name=ADAPTER_FILE)
+    with _without_cast_warning():
+        transformer.save_lora_adapter(folder, adapter_name=name, weight_name=ADAPTER_FILE)
 
 
 def without_adapter(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -122,6 +124,18 @@ def _as_input_error(folder: Path) -> Iterator[None]:
             f"{folder}: the adapter's configuration cannot be used ({reason[:300]}); "
             'save the adapter again with the installed peft'
         ) from error
+
+
+@contextlib.contextmanager
+def _without_cast_warning() -> Iterator[None]:
+    """diffusers warns of a cast of `learnable_pos_embed`, which this transformer does not have."""
+    logger = logging.getLogger('diffusers.models.modeling_utils')
+    level = logger.level
+    logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
 
 
 def _own_name(name: str) -> str:
