@@ -50,5 +50,5 @@ def _axes(bars: int):
 
 def _save(figure, axes, file: Path) -> None:
     axes.invert_yaxis()
-    axes.margins(x=0.12)
+    axes.set_xlim(right=1.12 * axes.dataLim.xmax)  # room for the labels
     figure.savefig(file, dpi=110)
