@@ -39,14 +39,22 @@ def test_a_wrong_option_is_an_input_error(arguments, message):
         bench.main(arguments)
 
 
-def test_the_instruction_of_a_bench_needs_no_text_encoder(tmp_path):
+def test_the_instruction_of_a_bench_needs_no_text_encoder_and_leaves_no_file(
+    tmp_path, monkeypatch
+):
     from tr_vam_ros.bench.random_policy import random_policy
     from tr_vam_ros.bench.replan import INSTRUCTION
 
-    (tmp_path / 'reason.yaml').write_text(
+    preset = tmp_path / 'reason.yaml'
+    preset.write_text(
         SMALL + 'text: {encoder: cosmos_reason1, embed_dim: 64, max_words: 8}\n'
     )
-    policy = random_policy(str(tmp_path / 'reason.yaml'), 'bfloat16', 'bfloat16')
-    policy.reset_episode(INSTRUCTION, 'episode')
-    assert str(next(policy.backbone.transformer.parameters()).dtype) == 'torch.bfloat16'
-    assert policy._context.shape == (1, 8, policy.config.transformer.text_embed_dim)
+    temporary = tmp_path / 'temporary'
+    temporary.mkdir()
+    monkeypatch.setattr('tempfile.tempdir', str(temporary))
+    with random_policy(str(preset), 'bfloat16', 'bfloat16') as policy:
+        policy.reset_episode(INSTRUCTION, 'episode')
+        assert str(next(policy.backbone.transformer.parameters()).dtype) == 'torch.bfloat16'
+        assert policy._context.shape == (1, 8, policy.config.transformer.text_embed_dim)
+        assert list(temporary.iterdir())
+    assert not list(temporary.iterdir())

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
+from collections.abc import Iterator
 
 import torch
 
@@ -12,8 +14,11 @@ from tr_vam_ros.vam.reason_text import ReasonConditioning
 from tr_vam_ros.vam.text_cache import TextCache
 
 
-def random_policy(preset: str, precision: str, weights: str = 'float32') -> VideoActionPolicy:
-    """A policy of a preset that knows the benchmark's instruction.
+@contextlib.contextmanager
+def random_policy(
+    preset: str, precision: str, weights: str = 'float32'
+) -> Iterator[VideoActionPolicy]:
+    """A policy of a preset that knows the benchmark's instruction, while the block runs.
 
     weights: type in which the video model's are held; bfloat16 halves the memory of the 2B.
     Raises InputError for an unknown preset or precision.
@@ -23,8 +28,9 @@ def random_policy(preset: str, precision: str, weights: str = 'float32') -> Vide
         for network in (policy.backbone.transformer, policy.backbone.vae):
             for parameter in network.parameters():  # one at a time: no second copy of all
                 parameter.data = parameter.data.to(torch.bfloat16)
-    if isinstance(policy.text, ReasonConditioning):  # its encoder would be 16 GB more
-        policy.text.cache = TextCache(tempfile.mkdtemp(prefix='tr_vam_bench_'))
-        context = torch.randn(policy.text.places, policy.text.projection[0].out_features)
-        policy.text.cache.put(INSTRUCTION, policy.text.weights(), context)
-    return policy
+    with tempfile.TemporaryDirectory(prefix='tr_vam_bench_') as folder:
+        if isinstance(policy.text, ReasonConditioning):  # its encoder would be 16 GB more
+            policy.text.cache = TextCache(folder)
+            context = torch.randn(policy.text.places, policy.text.projection[0].out_features)
+            policy.text.cache.put(INSTRUCTION, policy.text.weights(), context)
+        yield policy

@@ -120,17 +120,17 @@ def _replan(options: Replan, progress: Callable[[str], None]):
     from tr_vam_ros.bench.random_policy import random_policy
     from tr_vam_ros.bench.replan import bench_replan
 
-    policy = random_policy(options.preset, options.precision, options.weights)
-    result = bench_replan(
-        policy,
-        preset=options.preset,
-        precision=str(policy.backbone.precision).removeprefix('torch.'),
-        repetitions=options.repetitions,
-        threads=options.threads,
-        cases=options.cases,
-        oracle=_oracle('oracle_replan') if options.oracle else None,
-        progress=progress,
-    )
+    with random_policy(options.preset, options.precision, options.weights) as policy:
+        result = bench_replan(
+            policy,
+            preset=options.preset,
+            precision=str(policy.backbone.precision).removeprefix('torch.'),
+            repetitions=options.repetitions,
+            threads=options.threads,
+            cases=options.cases,
+            oracle=_oracle('oracle_replan') if options.oracle else None,
+            progress=progress,
+        )
     table = Table(title=f'Replan of {result.preset}, random weights, {result.precision}')
     for column in ('', 'ms', 'against', 'GFLOP', 'of peak'):
         table.add_column(column, justify='right' if column else 'left')
