@@ -8,8 +8,11 @@ from launch.substitutions import LaunchConfiguration
 from launch_ros.actions import Node
 
 from tr_vam_ros.bringup import CLOCKS, NAMESPACE, yam_sim
+from tr_vam_ros.execution.settings import MODES
 from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
 from tr_vam_ros.vam.guidance import ON_END
+
+BOOLEANS = ('true', 'false')
 
 
 def generate_launch_description() -> LaunchDescription:
@@ -21,6 +24,8 @@ def generate_launch_description() -> LaunchDescription:
             _argument('on_end', 'error', 'what a replay does after its last scale', ON_END),
             _argument('settings', '', "values of the configuration, as 'guidance.cap=1.5'"),
             _argument('clock', 'real_time', 'clock of the cell', CLOCKS),
+            _argument('mode', 'sync', 'ask for chunks at standstill or in motion', MODES),
+            _argument('dry_run', 'false', 'trajectories go to the preview topics', BOOLEANS),
             _argument('preset', 'tiny_yam', 'preset of config/vam, or a YAML file'),
             _argument('checkpoint', '', 'checkpoint folder or Hub id, instead of a preset'),
             _argument('seed', '0', 'of random weights, noise and scene'),
@@ -46,6 +51,8 @@ def _nodes(context):
         task=int(value('task')),
         guidance=value('guidance'),
         clock=value('clock'),
+        mode=value('mode'),
+        dry_run=value('dry_run') == 'true',
         preset=value('preset'),
         checkpoint=value('checkpoint'),
         replay=value('replay'),

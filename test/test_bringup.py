@@ -56,6 +56,9 @@ def test_the_namespace_is_the_same_everywhere():
         ({'task': 5}, 'task 5'),
         ({'guidance': 'more'}, "guidance 'more'.*off, flat, adaptive"),
         ({'clock': 'sundial'}, "clock 'sundial'"),
+        ({'mode': 'parallel'}, "mode 'parallel'.*sync, async"),
+        ({'mode': 'async', 'clock': 'lockstep'}, 'mode async.*real_time'),
+        ({'dry_run': True, 'clock': 'lockstep'}, 'dry_run.*real_time'),
         ({'seed': -3}, 'seed -3'),
     ],
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tr_vam_ros.errors import InputError
+from tr_vam_ros.execution.settings import MODES
 from tr_vam_ros.sim.tasks import EpisodeKey, find_task
 from tr_vam_ros.vam.config import GUIDANCE_SCHEDULES
 
@@ -66,6 +67,8 @@ def yam_sim(
     on_end: str = 'error',
     settings: str = '',
     clock: str = 'real_time',
+    mode: str = 'sync',
+    dry_run: bool = False,
     episode_seconds: float = 20.0,
     record: str = '',
 ) -> list[NodeSpec]:
@@ -73,11 +76,17 @@ def yam_sim(
 
     checkpoint: folder or Hub id; its weights instead of a preset's random ones.
     replay, on_end: file of scales and what follows the last one, for guidance 'replay'.
+    mode: 'async' asks for the next chunk while the arms move. dry_run: trajectories go to the
+        preview topics, the arms stand.
     settings: values of the model's configuration, 'section.key=value' with spaces between.
     """
     chosen = find_task(task)
     _one_of('guidance', guidance, GUIDANCE_SCHEDULES)
     _one_of('clock', clock, CLOCKS)
+    _one_of('mode', mode, MODES)
+    if clock == 'lockstep' and (mode == 'async' or dry_run):
+        what = 'dry_run' if dry_run else 'mode async'
+        raise InputError(f'{what}: the lockstep clock waits for each motion; use clock real_time')
     if seed < 0:
         raise InputError(f'seed {seed}: must be 0 or more')
     lockstep = clock == 'lockstep'
@@ -104,6 +113,8 @@ def yam_sim(
             {
                 'simulated': True,
                 'clock': clock,
+                'mode': mode,
+                'dry_run': dry_run,
                 'episode_prefix': prefix,
                 'instruction': chosen.instruction,
                 'episode_seconds': float(episode_seconds),

@@ -373,3 +373,119 @@ def test_every_sent_timeline_begins_before_it_is_sent():
     driver.machine.stop(driver.now)
     for timeline in driver.timelines:
         assert timeline.times[0] < driver.ros_ns
+
+
+def test_a_pause_brakes_and_keeps_the_episode_and_its_time():
+    driver = executing(episode_seconds=8.0)
+    key, before = driver.machine.episodes.key, driver.requests[-1]
+    driver.machine.pause(driver.now)
+    assert driver.machine.state is State.PAUSED
+    brake_s = (driver.timelines[-1].end_ns - driver.ros_ns) / SECOND
+    assert brake_s < 0.2
+    driver.answer()  # what was under way is no longer wanted
+    driver.run(20.0)
+    assert driver.machine.state is State.PAUSED and driver.machine.episodes.key == key
+    driver.machine.resume(driver.now)
+    again = driver.requests[-1]
+    assert driver.machine.state is State.WAITING
+    assert (again.replan_index, again.episode_key) == (before.replan_index, key)
+    assert again.request_id > before.request_id and again.not_before_ns > driver.ros_ns
+    driver.answer(slow_rows(0.1, driver.pose()))
+    assert driver.machine.state in (State.RAMPING, State.EXECUTING)
+    assert not [event for event in driver.events if event.event == 'end']
+
+
+def test_a_pause_while_the_policy_thinks_drops_its_answer():
+    driver = Driver()
+    driver.begin()
+    driver.machine.pause(driver.now)
+    driver.answer()
+    assert not driver.timelines and driver.machine.state is State.PAUSED
+    driver.machine.resume(driver.now)
+    driver.answer()
+    assert driver.timelines
+
+
+def test_without_an_episode_there_is_nothing_to_pause_or_resume():
+    driver = Driver()
+    driver.machine.arm(driver.now)
+    with pytest.raises(InputError, match='no episode is running'):
+        driver.machine.pause(driver.now)
+    with pytest.raises(InputError, match='not paused'):
+        driver.machine.resume(driver.now)
+
+
+def test_stop_works_while_paused():
+    driver = executing()
+    driver.machine.pause(driver.now)
+    driver.machine.stop(driver.now)
+    assert driver.machine.state is State.STOPPED
+    assert driver.events[-1].outcome == 'stopped'
+
+
+@pytest.mark.parametrize('success, outcome', [(True, 'success'), (False, 'failure')])
+def test_the_operators_mark_ends_the_episode_with_the_judgement(success, outcome):
+    driver = executing()
+    driver.machine.mark(driver.now, success)
+    assert (driver.events[-1].event, driver.events[-1].outcome) == ('end', outcome)
+    assert driver.events[-1].reason == 'marked by the operator'
+    assert driver.machine.state is State.IDLE
+    driver.run(1.0)
+    assert driver.ros_ns > driver.timelines[-1].end_ns  # the arms have come to rest
+
+
+def test_an_episode_that_has_ended_can_be_judged_afterwards():
+    driver = Driver(episode_seconds=1.0)
+    driver.begin()
+    driver.run(1.5)
+    assert driver.events[-1].outcome == 'time_out'
+    ended = driver.events[-1]
+    driver.machine.mark(driver.now, True)
+    judged = driver.events[-1]
+    assert (judged.key, judged.stamp_ns, judged.event) == (ended.key, ended.stamp_ns, 'end')
+    assert judged.outcome == 'success'
+
+
+def test_before_the_first_episode_there_is_nothing_to_mark():
+    driver = Driver()
+    with pytest.raises(InputError, match='no episode has run'):
+        driver.machine.mark(driver.now, True)
+
+
+def test_a_chunk_that_the_guard_refuses_moves_nothing_and_is_asked_for_again():
+    asked = []
+
+    def guard(path):
+        asked.append(path)
+        return '' if len(asked) > 1 else 'the left arm would hit the table'
+
+    driver = Driver()
+    driver.machine.guard = guard
+    driver.begin()
+    driver.answer()
+    assert not driver.timelines and driver.machine.counters.rejected == 1
+    assert driver.machine.reason == 'the left arm would hit the table'
+    driver.answer()
+    assert driver.timelines
+    # It sees the path from where the arms are, through the ramp, to the last executed row.
+    np.testing.assert_allclose(asked[1][0], yam.HOME)
+    np.testing.assert_allclose(asked[1][-1], driver.timelines[-1].final_position)
+
+
+def test_braking_is_never_asked_of_the_guard():
+    driver = executing()
+    driver.machine.planner._guard = lambda path: 'no'
+    driver.machine.stop(driver.now)
+    assert driver.timelines[-1].end_ns - driver.ros_ns < SECOND // 2
+
+
+def test_a_dry_run_previews_each_chunk_from_where_the_arms_stand():
+    driver = Driver(dry_run=True)
+    driver.pose = lambda: yam.HOME + driver.offset  # they never move
+    driver.begin()
+    for _ in range(3):
+        driver.answer(slow_rows(0.3))
+        np.testing.assert_allclose(driver.timelines[-1].positions[0], yam.HOME)
+        driver.run(3.0)
+    assert driver.machine.state is State.WAITING
+    assert driver.machine.counters.accepted == 3

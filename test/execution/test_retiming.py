@@ -11,7 +11,7 @@ from tr_vam_ros.execution.retiming import (
     plan_brake,
     plan_ramp,
     plan_rows,
-    row_times,
+    profile,
 )
 from tr_vam_ros.execution.timeline import segment_peaks
 
@@ -23,15 +23,20 @@ def speed_profile(time: float, duration: float) -> float:
     return min(1.0, time / TAIL, max(0.0, (duration - time) / TAIL))
 
 
+def from_rest(count: int) -> tuple[np.ndarray, np.ndarray]:
+    along = np.arange(1, count + 1) * yam.ROW_PERIOD
+    return profile(along, along[-1], 0.0, 1.0)
+
+
 def test_thirty_rows_take_1_3_seconds():
-    times, speeds = row_times(30, yam.ROW_PERIOD)
+    times, speeds = from_rest(30)
     assert times[-1] == pytest.approx(1.3)
     assert speeds[-1] == 0
 
 
 @pytest.mark.parametrize('count', [1, 3, 9, 10, 30, 50])
 def test_rows_are_reached_when_the_speed_profile_says(count):
-    times, speeds = row_times(count, yam.ROW_PERIOD)
+    times, speeds = from_rest(count)
     duration = times[-1]
     solution = solve_ivp(
         lambda t, s: [speed_profile(t, duration)], (0, duration), [0.0], t_eval=times,

@@ -38,17 +38,19 @@ def test_it_stands_still_before_the_first_and_after_the_last_knot():
         np.testing.assert_array_equal(velocity, 0)
 
 
-@given(st.integers(0, 30), st.floats(-0.5, 1.5))
-def test_continuing_it_changes_nothing_that_came_before(seed, where):
+@given(st.integers(0, 30), st.floats(-0.5, 1.5), st.floats(-0.1, 0.5))
+def test_continuing_it_changes_nothing_that_came_before(seed, where, ahead):
     timeline = wavy(seed)
     span = timeline.end_ns - int(timeline.times[0])
     from_ns = int(timeline.times[0] + where * span)
+    now_ns = from_ns - int(ahead * SECOND)
     new = timeline.continued(
-        from_ns, np.array([from_ns + SECOND]), np.ones((1, 3)), np.zeros((1, 3))
+        now_ns, from_ns, np.array([from_ns + SECOND]), np.ones((1, 3)), np.zeros((1, 3))
     )
-    assert new.times[0] <= from_ns - ELAPSED_NS
+    oldest_ns = min(now_ns, from_ns) - ELAPSED_NS
+    assert new.times[0] <= oldest_ns
     np.testing.assert_array_equal(new.final_position, 1)
-    for time_ns in np.linspace(from_ns - ELAPSED_NS, from_ns, 9).astype(int):
+    for time_ns in np.linspace(oldest_ns, from_ns, 9).astype(int):
         for got, wanted in zip(new.evaluate(time_ns), timeline.evaluate(time_ns)):
             np.testing.assert_allclose(got, wanted, atol=1e-6)
 

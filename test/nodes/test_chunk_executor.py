@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 from sensor_msgs.msg import Image, JointState
-from std_msgs.msg import String
+from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
 from trajectory_msgs.msg import JointTrajectory
 
@@ -23,6 +23,7 @@ from tr_vam_ros.nodes.topics import (
     EPISODE,
     EXECUTOR_STATE,
     JOINT_STATES,
+    PREVIEWS,
     REPLAN_REQUEST,
     SET_INSTRUCTION,
     STACKED_IMAGE,
@@ -42,6 +43,7 @@ class World:
         node = ros.node
         self.position = yam.ros_from_model(yam.HOME)
         self.joints_on = self.images_on = True
+        self.follows = False  # whether the arms do what they are told
         self.trajectories: dict[str, list] = {arm: [] for arm in yam.ARMS}
         self.arrivals: list[float] = []
         for arm, topic in TRAJECTORIES.items():
@@ -66,10 +68,20 @@ class World:
         self.trajectories[arm].append(message)
 
     def _publish_joints(self) -> None:
+        if self.follows and all(self.trajectories.values()):
+            self.position = np.concatenate(
+                [self._commanded(self.trajectories[arm][-1]) for arm in yam.ARMS]
+            )
         if self.joints_on:
             message = JointState(name=list(yam.JOINT_NAMES), position=self.position.tolist())
             message.header.stamp = self.ros.node.get_clock().now().to_msg()
             self._joints.publish(message)
+
+    def _commanded(self, message: JointTrajectory) -> np.ndarray:
+        since = self.ros.node.get_clock().now().nanoseconds - nanoseconds(message.header.stamp)
+        times = [nanoseconds(point.time_from_start) for point in message.points]
+        positions = np.array([point.positions for point in message.points])
+        return np.array([np.interp(since, times, column) for column in positions.T])
 
     def _publish_image(self) -> None:
         if self.images_on:
@@ -88,9 +100,10 @@ class World:
 
     def answer(self, rows=None) -> None:
         request = self.requests[-1]
-        rows = slow_rows(0.6) if rows is None else rows
+        rows = slow_rows() if rows is None else rows
         self.chunks.publish(
             ActionChunk(
+                header=Header(stamp=self.ros.node.get_clock().now().to_msg()),
                 request_id=request.request_id,
                 episode_key=request.episode_key,
                 replan_index=request.replan_index,
@@ -117,11 +130,11 @@ def world(ros):
     return world
 
 
-def moving(world) -> None:
+def moving(world, amplitude: float = 0.6) -> None:
     world.arm()
     assert world.trigger('new_episode').success
     wait_for(lambda: world.requests, 'a replan request')
-    world.answer()
+    world.answer(slow_rows(amplitude))
     wait_for(lambda: world.state() == ExecutorState.RAMPING, 'the ramp')
 
 
@@ -217,3 +230,82 @@ def test_without_a_controller_it_does_not_arm_and_says_which(ros):
     ros.spin(node_of(ChunkExecutorNode))
     answer = ros.call(SetBool, f'{SERVICE}/arm', SetBool.Request(data=True))
     assert not answer.success and '/left_yam_arm_controller/joint_trajectory' in answer.message
+
+
+def test_pause_brakes_and_resume_asks_again(world):
+    moving(world)
+    assert world.ros.call(SetBool, f'{SERVICE}/pause', SetBool.Request(data=True)).success
+    wait_for(lambda: world.state() == ExecutorState.PAUSED, 'the pause')
+    asked = len(world.requests)
+    answer = world.ros.call(SetBool, f'{SERVICE}/pause', SetBool.Request(data=False))
+    assert answer.success, answer.message
+    wait_for(lambda: len(world.requests) > asked, 'the request again')
+    again = world.requests[-1]
+    assert again.episode_key == world.states[-1].episode_key
+
+
+def test_the_operators_mark_ends_the_episode(world):
+    moving(world)
+    answer = world.ros.call(SetBool, f'{SERVICE}/mark', SetBool.Request(data=True))
+    assert answer.success and answer.message == 'marked as success'
+    wait_for(
+        lambda: world.episodes[-1].event == Episode.END
+        and world.episodes[-1].outcome == 'success',
+        'the end with the outcome',
+    )
+
+
+def test_a_chunk_that_dives_into_the_table_is_refused_and_named(world):
+    world.arm()
+    assert world.trigger('new_episode').success
+    wait_for(lambda: world.requests, 'a replan request')
+    dive = yam.HOME + np.linspace(0, 1, 50)[:, None] * np.where(
+        np.array(yam.JOINT_NAMES) == 'left_joint2', 2.5, 0.0
+    )
+    world.answer(dive)
+    wait_for(lambda: world.said('would run into table'), 'the reason in diagnostics')
+    assert not world.trajectories['left']
+    assert world.states[-1].rejected >= 1
+
+
+def test_a_dry_run_sends_previews_and_nothing_to_the_controllers(ros):
+    world = World(ros)
+    previews = {arm: ros.heard(topic) for arm, topic in PREVIEWS.items()}
+    ros.spin(node_of(ChunkExecutorNode, instruction='pick up the apple', dry_run=True))
+    wait_for(lambda: world.chunks.get_subscription_count(), 'the executor subscribes')
+    world.arm()
+    assert world.trigger('new_episode').success
+    wait_for(lambda: world.requests, 'a replan request')
+    world.answer()
+    for arm, heard in previews.items():
+        wait_for(lambda: heard, f'the preview of the {arm} arm')
+        assert list(heard[-1].joint_names) == list(yam.ARM_JOINT_NAMES[arm])
+    assert world.states[-1].dry_run
+    assert not world.trajectories['left'] and not world.trajectories['right']
+
+
+def test_in_async_mode_the_next_chunk_is_asked_for_in_motion_and_takes_over_in_motion(ros):
+    world = World(ros)
+    ros.spin(node_of(ChunkExecutorNode, instruction='pick up the apple', mode='async'))
+    wait_for(lambda: world.chunks.get_subscription_count(), 'the executor subscribes')
+    world.follows = True
+    moving(world, amplitude=0.2)
+    wait_for(lambda: len(world.requests) == 2, 'a request in motion')
+    request = world.requests[-1]
+    assert world.state() == ExecutorState.EXECUTING
+    assert 15 <= request.frozen_count <= 18
+    assert len(request.frozen_rows) == request.frozen_count * yam.DOF
+    world.answer(slow_rows(0.05, start=yam.model_from_ros(world.position)))
+    wait_for(lambda: world.states[-1].accepted == 2, 'the second chunk')
+    assert world.state() == ExecutorState.EXECUTING
+    assert world.states[-1].skipped_rows >= 1
+
+
+@pytest.mark.parametrize('parameters, words', [
+    ({'clock': 'lockstep', 'mode': 'async'}, 'mode async'),
+    ({'clock': 'lockstep', 'dry_run': True}, 'dry_run'),
+    ({'mode': 'async', 'dry_run': True}, 'use mode sync'),
+])
+def test_modes_that_contradict_each_other_are_refused_by_name(ros, parameters, words):
+    with pytest.raises(InputError, match=words):
+        node_of(ChunkExecutorNode, **parameters)

@@ -23,8 +23,9 @@ class SlowPolicy:
     def reset_episode(self, instruction, key):
         self.resets.append((instruction, key))
 
-    def replan(self, image, proprio, *, index, commit):
+    def replan(self, image, proprio, *, index, commit, frozen_rows):
         assert commit is False
+        self.frozen_rows = frozen_rows
         self.calls.append((index, float(image[0, 0, 0]), proprio))
         self.gate.wait(10)
         if self.fail_next:
@@ -63,7 +64,9 @@ class Rig:
         self.observations.add_image(stamp_ns, np.full((2, 2, 3), 7, np.uint8))
         self.observations.add_joints(stamp_ns, np.zeros(14))
 
-    def ask(self, request_id=1, key='e0', index=0, not_before=SECOND) -> None:
+    def ask(
+        self, request_id=1, key='e0', index=0, not_before=SECOND, frozen_count=0, frozen_rows=()
+    ) -> None:
         self.worker.submit(
             SimpleNamespace(
                 request_id=request_id,
@@ -71,6 +74,8 @@ class Rig:
                 replan_index=index,
                 instruction='go',
                 not_before=not_before,
+                frozen_count=frozen_count,
+                frozen_rows=frozen_rows,
             )
         )
 
@@ -183,3 +188,20 @@ def test_a_failure_of_a_request_that_is_no_longer_wanted_refuses_nothing(rig):
     rig.policy.gate.set()
     wait_for(lambda: rig.reports, 'the report')
     assert not rig.refused
+
+
+def test_frozen_rows_reach_the_policy_row_by_row(rig):
+    rig.observe(SECOND)
+    rig.ask(frozen_count=2, frozen_rows=[1.0, 2.0, 3.0, 4.0, 5.0, 6.0])
+    wait_for(lambda: rig.published, 'an answer')
+    np.testing.assert_array_equal(rig.policy.frozen_rows, [[1, 2, 3], [4, 5, 6]])
+    rig.ask(request_id=2)
+    wait_for(lambda: len(rig.published) == 2, 'an answer without frozen rows')
+    assert rig.policy.frozen_rows is None
+
+
+def test_frozen_rows_that_are_no_whole_rows_are_refused_with_the_rule(rig):
+    rig.observe(SECOND)
+    rig.ask(frozen_count=2, frozen_rows=[1.0, 2.0, 3.0])
+    wait_for(lambda: rig.refused, 'a refusal')
+    assert '3 values in frozen_rows are not 2 whole rows' in rig.refused[0][1]

@@ -70,6 +70,7 @@ class NaivePolicy:
         image: np.ndarray,
         proprio: np.ndarray,
         features: dict[str, torch.Tensor] | None = None,
+        frozen_rows: np.ndarray | None = None,
     ) -> NaiveReplan:
         """uint8 (height, width, 3) and (p,) in embodiment units to a chunk.
 
@@ -101,6 +102,11 @@ class NaivePolicy:
                 + language_weight * (velocity[CONDITIONAL] - velocity[NULL])
                 + plan_weight * (velocity[PLAN] - velocity[CONDITIONAL])
             )
+            if frozen_rows is not None:
+                weights = language_weight, plan_weight
+                guided += self.pull(
+                    features, video_sigma, state, chunk, action_sigma, weights, frozen_rows
+                )
             chunk = chunk - guided / head.euler_steps
         self.index += 1
         self.replans += 1
@@ -116,6 +122,39 @@ class NaivePolicy:
             frame_attention=frame_attention,
             layer_attention={i + 1: layer for i, layer in enumerate(mass)},
         )
+
+    def pull(
+        self, features, video_sigma, state, chunk, action_sigma, weights, frozen_rows
+    ) -> torch.Tensor:
+        """What real-time chunking adds to the velocity (Black et al. 2025, eq. 2 to 4)."""
+        action = self.config.statistics.action
+        target = torch.tensor((frozen_rows - np.array(action.mean)) / np.array(action.std))
+
+        def clean(noisy: torch.Tensor) -> torch.Tensor:
+            velocity = {
+                branch: self.head.velocity(
+                    features[branch], video_sigma, state, noisy, action_sigma
+                )[0]
+                for branch in (CONDITIONAL, NULL, PLAN)
+            }
+            guided = (
+                velocity[CONDITIONAL]
+                + weights[0] * (velocity[CONDITIONAL] - velocity[NULL])
+                + weights[1] * (velocity[PLAN] - velocity[CONDITIONAL])
+            )
+            return noisy - action_sigma * guided
+
+        with torch.enable_grad():
+            estimate, transposed_jacobian = torch.func.vjp(clean, chunk)
+            mask = torch.zeros_like(chunk)
+            mask[: len(target)] = 1.0
+            full = torch.cat([target, torch.zeros_like(chunk[len(target):])])
+            (gradient,) = transposed_jacobian((full - estimate.detach()) * mask)
+        tau, beta = 1 - float(action_sigma), self.config.guidance.frozen_rows_weight
+        r_squared = (1 - tau) ** 2 / (tau**2 + (1 - tau) ** 2)
+        strength = beta if tau == 0 else min(beta, (1 - tau) / (tau * r_squared))
+        # Their velocity points to the data, ours to the noise.
+        return -strength * gradient
 
     @torch.no_grad()
     def features(self, image: np.ndarray) -> dict[str, torch.Tensor]:

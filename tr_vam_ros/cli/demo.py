@@ -34,6 +34,8 @@ class Demo(ModelOptions):
     """Length of an episode in simulated seconds, from its first request."""
     clock: Literal['real_time', 'lockstep'] = 'real_time'
     """lockstep: the simulated clock waits for the policy; same seed, same episode."""
+    mode: Literal['sync', 'async'] = 'sync'
+    """async: the next chunk is asked for while the arms move."""
     record: Path | None = None
     """Folder to make: one rosbag2 bag (MCAP) of every topic."""
     video: Path | None = None
@@ -53,6 +55,7 @@ def main(arguments: list[str]) -> int:
         task=options.task,
         **options.bringup(),
         clock=options.clock,
+        mode=options.mode,
         episode_seconds=options.seconds,
         record=str(options.record.absolute()) if options.record else '',
     )
@@ -102,7 +105,7 @@ def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> d
     domain = os.environ['ROS_DOMAIN_ID']
     console.print(
         f'tr_vam_ros demo: "{task.instruction}", guidance {options.guidance}, '
-        f'{options.clock} clock, seed {options.seed}; weights: {options.weights}'
+        f'{options.mode} mode, {options.clock} clock, seed {options.seed}; weights: {options.weights}'
     )
     console.print(
         f'look in from another terminal: ROS_DOMAIN_ID={domain} '
@@ -140,11 +143,13 @@ def _run(options: Demo, graph, task, console: Console, problems: _Problems) -> d
     return {
         'seed': options.seed,
         'clock': options.clock,
+        'mode': options.mode,
         'guidance': options.guidance,
         'settings': list(options.set),
         'weights': options.weights,
         'rejected': monitor.state.rejected,
         'capped': monitor.state.capped,
+        'underruns': monitor.state.underruns,
         'episodes': episodes,
     }
 
@@ -178,6 +183,7 @@ def _summarise(console: Console, options: Demo, result: dict) -> None:
     console.print(
         f'{len(result["episodes"])} episode(s), {len(replans)} replans, '
         f'{result["rejected"]} rejected, {result["capped"]} slowed down or cut short by the caps'
+        + (f', {result["underruns"]} underruns' if options.mode == 'async' else '')
         + ('' if options.checkpoint else '; the weights are random: do not expect success')
         + (f'; wrote {", ".join(written)}' if written else '')
     )

@@ -1,13 +1,19 @@
 """The chunk executor and episode owner as a state machine without ROS.
 
-    DISARMED --arm--> IDLE --new episode--> PREPARING --scene ready--> WAITING
-        ^               ^                                               |   ^
-        | disarm        | end of episode                    chunk       v   | next request
-        |               +------------------------ [RAMPING ->] EXECUTING ---+
-        +-- any state
+    DISARMED --arm--> IDLE --new episode--> PREPARING --scene ready--> WAITING <--resume-- PAUSED
+        ^               ^                                               |   ^                ^
+        | disarm        | end of episode                    chunk       v   | at rest        | pause
+        |               +------------------------ [RAMPING ->] EXECUTING ---+----------------+
+        +-- any state                                            |   ^
+                                                                 +---+ async: chunk in motion
 
     HOLDING: a stream went stale; both arms have braked, the episode is over; IDLE when it is back.
     STOPPED: `stop`, or arms that do not do what they were told; latched until armed again.
+    PAUSED: both arms have braked, the episode lives and its time stands still.
+
+Sync mode asks for the next chunk to be observed at standstill. Async mode asks while the arms move,
+and hands over in motion; when no chunk comes the arms rest at the end of the last one (underrun),
+and go on from there.
 
 One instance belongs to one thread. Every method that takes `now` takes the same two clocks: ROS
 time for data, the steady clock for watchdogs. Nothing here reads a clock of its own, so a plain
@@ -16,7 +22,8 @@ test drives it through hours in milliseconds.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Protocol
 
@@ -25,8 +32,9 @@ import numpy as np
 from tr_vam_ros.embodiments import yam
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.execution.chunk_check import checked_rows, clamped_rows
-from tr_vam_ros.execution.episodes import Chunk, EpisodeEvent, Episodes, Request
-from tr_vam_ros.execution.retiming import Motion, plan_brake, plan_ramp, plan_rows
+from tr_vam_ros.execution.episodes import NO_ROWS, Chunk, EpisodeEvent, Episodes, Request
+from tr_vam_ros.execution.planner import FarChunk, MotionPlanner
+from tr_vam_ros.execution.retiming import Motion
 from tr_vam_ros.execution.settings import Settings
 from tr_vam_ros.execution.timeline import SECOND, Timeline
 from tr_vam_ros.execution.watchdogs import Watchdogs
@@ -43,6 +51,7 @@ class State(IntEnum):
     EXECUTING = 5
     HOLDING = 6
     STOPPED = 7
+    PAUSED = 8
 
 
 MOVING = (State.RAMPING, State.EXECUTING)
@@ -73,27 +82,36 @@ class Counters:
     rejected: int = 0
     clamped: int = 0
     capped: int = 0
+    underruns: int = 0
 
 
 @dataclass(slots=True)
 class ChunkExecutor:
+    """guard: told a path (n, 14), model units, before it is sent; answers why it must not be."""
+
     settings: Settings
     outputs: Outputs
+    guard: Callable[[np.ndarray], str] = lambda path: ''
     state: State = State.DISARMED
     reason: str = ''
     counters: Counters = field(default_factory=Counters)
-    timeline: Timeline | None = None
+    planner: MotionPlanner | None = None  # from the first arming on
     episodes: Episodes = field(init=False)
     watchdogs: Watchdogs = field(init=False)
     _ramp_next: bool = True  # the first chunk after arming is approached slowly
-    _ramp_end_ns: int = 0
-    _row_ends: np.ndarray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    _observed_ns: int = 0  # the observation of the chunk in play
+    _awaiting: bool = False  # async: the next chunk has been asked for
     _rejected_in_a_row: int = 0
     _last_ros_ns: int = 0
 
     def __post_init__(self) -> None:
         self.episodes = Episodes(self.settings)
         self.watchdogs = Watchdogs(self.settings)
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """What both controllers were sent last; None before the first arming."""
+        return self.planner.timeline if self.planner is not None else None
 
     # ---- commands of the user -------------------------------------------------------------
 
@@ -111,8 +129,7 @@ class ChunkExecutor:
         if outside.any():
             names = ', '.join(n for n, bad in zip(yam.JOINT_NAMES, outside) if bad)
             raise InputError(f'not armed: {names} outside the joint limits; move the arm by hand')
-        held = np.clip(measured, yam.COMMAND_LOWER, yam.COMMAND_UPPER)
-        self.timeline = Timeline.at_rest(now.ros_ns, held)
+        self._hold_at(now, np.clip(measured, yam.COMMAND_LOWER, yam.COMMAND_UPPER))
         self._ramp_next = True
         self._rejected_in_a_row = 0
         self._change(State.IDLE)
@@ -139,10 +156,42 @@ class ChunkExecutor:
             raise InputError('home: the lockstep clock runs only inside episodes; use real_time')
         self._brake(now)
         self._end_episode(now, 'stopped', 'home was called')
-        ramp = self._ramp_to(self.timeline.final_position, yam.HOME)
-        self._append(max(self._start_time(now), self.timeline.end_ns), [ramp])
+        self.planner.home(now.ros_ns, self._start_time(now))
         self._send(now)
         self._change(State.IDLE)
+
+    def pause(self, now: Now) -> None:
+        """Brakes and keeps the episode. Raises InputError where there is none to keep."""
+        if self.state is State.PAUSED:
+            return
+        if self.settings.lockstep:
+            raise InputError('pause: the lockstep clock waits by itself; use real_time')
+        if not self._moving and self.state is not State.WAITING:
+            raise InputError('pause: no episode is running; nothing to pause')
+        if self._moving:
+            self._brake(now)
+        self.episodes.pause(now.ros_ns)
+        self._change(State.PAUSED)
+
+    def resume(self, now: Now) -> None:
+        """Goes on with the paused episode, from where the arms then stand."""
+        if self.state is not State.PAUSED:
+            raise InputError('resume: not paused; nothing to resume')
+        rest_ns = max(now.ros_ns, self.timeline.end_ns)
+        self._change(State.WAITING)
+        self._ask(now, self.episodes.resume(now.ros_ns, rest_ns + self._settle_ns))
+
+    def mark(self, now: Now, success: bool) -> None:
+        """The operator's judgement: ends the episode with it, or judges the one that ended last.
+
+        Raises InputError if no episode has run yet.
+        """
+        outcome = 'success' if success else 'failure'
+        reason = 'marked by the operator'
+        if not self.episodes.key:
+            self.outputs.send_episode(self.episodes.mark_last(outcome, reason))
+            return
+        self._finish(now, outcome, reason)
 
     def new_episode(self, now: Now, instruction: str | None = None) -> str:
         """Ends the running episode, starts the next and returns its key.
@@ -153,7 +202,7 @@ class ChunkExecutor:
         if self.state is State.HOLDING:
             raise InputError(f'new episode: the arms hold because {self.reason}')
         self.episodes.check(instruction)
-        if self.state in MOVING:
+        if self._moving:
             self._brake(now)
         self._end_episode(now, 'new_instruction', 'a new episode was asked for')
         event = self.episodes.begin(now.ros_ns, self.timeline.end_ns, instruction)
@@ -189,7 +238,7 @@ class ChunkExecutor:
         """The simulator's answer to a trajectory (the real controller gives none)."""
         if accepted:
             self.watchdogs.trajectory_accepted(arm)
-        elif self.state in MOVING:
+        elif self._moving:
             self.counters.rejected += 1
             self._fault(
                 now, f'the {arm} controller rejected a trajectory: {text}', State.STOPPED
@@ -200,35 +249,35 @@ class ChunkExecutor:
 
         A chunk that is an error ends the episode: the policy lives, but cannot go on with it.
         """
-        if self.state is not State.WAITING or not self.episodes.awaits(chunk):
+        if self.state is not State.WAITING and not (self._moving and self._awaiting):
             return
-        if self.episodes.succeeded:
-            return  # the next tick ends the episode
+        if not self.episodes.awaits(chunk) or self.episodes.succeeded:
+            return  # after a success the next tick ends the episode
         if chunk.error:
-            self._end_episode(now, 'fault', f'the policy cannot answer: {chunk.error}')
-            self._change(State.IDLE)
+            self._finish(now, 'fault', f'the policy cannot answer: {chunk.error}')
             return
         try:
             rows = checked_rows(chunk.joint_names, chunk.horizon, chunk.period, chunk.actions)
             rows, clamped = clamped_rows(rows)
-            motions = self._plan(rows[: yam.EXECUTED_ROWS])
+            plan = self._hand_over if self._moving else self._start
+            motion, capped = plan(now, rows, chunk.observed_ns)
         except InputError as error:
-            self._reject(now, str(error))
+            self._reject(now, error)
             return
         self._rejected_in_a_row = 0
+        self._ramp_next = self._awaiting = False
+        self._observed_ns = chunk.observed_ns
         self.counters.accepted += 1
         self.counters.clamped += clamped
-        motion = motions[-1]
-        self.counters.capped += motion.stretch > 1.0 or motion.rows < yam.EXECUTED_ROWS
-        self._append(self._start_time(now), motions)
-        self._ramp_next = False
-        self._change(State.RAMPING if len(motions) > 1 else State.EXECUTING)
+        self.counters.capped += capped
+        self._change(State.RAMPING if self.planner.ramp_end_ns else State.EXECUTING)
         self._send(now)
-        following = self.episodes.following(self.timeline.end_ns, motion.rows)
-        if isinstance(following, Request):
-            self.outputs.send_request(following)
-        else:
-            self.outputs.send_episode(following)
+        if not self._asynchronous:
+            following = self.episodes.following(self.timeline.end_ns, motion.rows)
+            if isinstance(following, Request):
+                self.outputs.send_request(following)
+            else:
+                self.outputs.send_episode(following)
 
     # ---- time ------------------------------------------------------------------------------
 
@@ -239,8 +288,7 @@ class ChunkExecutor:
         self._last_ros_ns = now.ros_ns
         if self.state in (State.DISARMED, State.STOPPED):
             return
-        moving = self.state in MOVING
-        fault = self.watchdogs.stream_fault(now.ros_ns, now.steady, moving)
+        fault = self.watchdogs.stream_fault(now.ros_ns, now.steady, self._moving)
         if self.state is State.HOLDING:
             if not fault and now.ros_ns >= self.timeline.end_ns:
                 self._ramp_next = True
@@ -249,12 +297,13 @@ class ChunkExecutor:
         if fault and self.state is not State.IDLE:
             self._fault(now, fault, State.HOLDING)
             return
-        if moving and (fault := self.watchdogs.motor_fault(now.steady, self.timeline)):
+        if self._moving and (fault := self.watchdogs.motor_fault(now.steady, self.timeline)):
             self._fault(now, fault, State.STOPPED)
             return
-        if self.state is State.RAMPING and now.ros_ns >= self._ramp_end_ns:
+        if self.state is State.RAMPING and now.ros_ns >= self.planner.ramp_end_ns:
             self._change(State.EXECUTING)
-        if moving and now.ros_ns >= self.timeline.end_ns:
+        if self._moving and now.ros_ns >= self.timeline.end_ns:
+            self.counters.underruns += self._asynchronous and not self.episodes.closing
             self.watchdogs.request_sent(now.steady)
             self._change(State.WAITING)
         if self.episodes.key:
@@ -262,116 +311,120 @@ class ChunkExecutor:
 
     def row_in_play(self, now: Now) -> int:
         """Row of the chunk that is executed now, counted from 1; 0 when none is."""
-        if self.state is not State.EXECUTING:
-            return 0
-        return min(int(np.searchsorted(self._row_ends, now.ros_ns)) + 1, len(self._row_ends))
+        return self.planner.row_in_play(now.ros_ns) if self.state is State.EXECUTING else 0
 
-    # ---- inside ------------------------------------------------------------------------------
+    # ---- the episode goes on ------------------------------------------------------------------
 
     def _advance_episode(self, now: Now) -> None:
-        if self.state in MOVING:
-            return
-        if self.episodes.succeeded and now.ros_ns >= self.timeline.end_ns:
-            self._end_episode(now, 'success', self.episodes.succeeded)
-            self._change(State.IDLE)
-        elif self.episodes.over(now.ros_ns):
-            self._end_episode(now, 'time_out', 'the time of the episode is over')
-            self._change(State.IDLE)
+        over = self.episodes.succeeded or self.episodes.over(now.ros_ns)
+        if self._moving:
+            if not self._asynchronous or self.episodes.closing:
+                return
+            if over:
+                self.planner.ease(now.ros_ns)
+                self._send(now)
+                self.episodes.close(self.timeline.end_ns)
+            else:
+                self._ask_ahead(now)
+        elif self.episodes.succeeded and now.ros_ns >= self.timeline.end_ns:
+            self._finish(now, 'success', self.episodes.succeeded)
+        elif over:
+            self._finish(now, 'time_out', 'the time of the episode is over')
         elif self.state is State.WAITING:
             if self.watchdogs.chunk_overdue(now.steady):
-                self._end_episode(
-                    now, 'fault', f'no chunk from the policy in {self.settings.chunk_timeout:g} s'
-                )
-                self._change(State.IDLE)
+                limit = self.settings.chunk_timeout
+                self._finish(now, 'fault', f'no chunk from the policy in {limit:g} s')
             elif self.watchdogs.request_again(now.steady):
                 self.outputs.send_request(self.episodes.request)
 
+    def _ask_ahead(self, now: Now) -> None:
+        """Async: asks for the next chunk `request_lead` rows before it should take over."""
+        if self._awaiting:  # repeated: the request or its answer may be lost
+            if self.watchdogs.request_again(now.steady, self.settings.async_repeat):
+                self.outputs.send_request(self.episodes.request)
+            return
+        planner = self.planner
+        left = planner.row_end - planner.clock.at(now.ros_ns)
+        if left > self.settings.request_lead:
+            return
+        frozen = planner.upcoming(now.ros_ns, max(0, round(left)))
+        request = self.episodes.ahead(now.ros_ns, self._executed_since_observed(now), frozen)
+        self._ask(now, request)
+
+    def _executed_since_observed(self, now: Now) -> int:
+        return round(self.planner.executed_between(self._observed_ns, now.ros_ns))
+
     def _request(self, now: Now, not_before_ns: int) -> None:
-        request = self.episodes.first_request(not_before_ns)
-        self.watchdogs.request_sent(now.steady)
         self._change(State.WAITING)
+        self._observed_ns = not_before_ns
+        self._ask(now, self.episodes.first_request(not_before_ns))
+
+    def _ask(self, now: Now, request: Request) -> None:
+        self.watchdogs.request_sent(now.steady)
+        self._awaiting = True
         self.outputs.send_request(request)
 
-    def _reject(self, now: Now, reason: str) -> None:
-        self.counters.rejected += 1
-        self._rejected_in_a_row += 1
-        self.reason = reason
+    def _reject(self, now: Now, error: InputError) -> None:
+        if self._moving and isinstance(error, FarChunk) and self.settings.jump_action == 'ramp':
+            # The arms rest, look again, and then approach slowly what is still far.
+            self.planner.ease(now.ros_ns)
+            self._send(now)
+        else:
+            self.counters.rejected += 1
+            self._rejected_in_a_row += 1
         if self._rejected_in_a_row >= self.settings.most_rejected:
-            self._end_episode(now, 'fault', reason)
-            self._change(State.IDLE, reason)
+            self._finish(now, 'fault', str(error), str(error))
             return
-        self.watchdogs.request_sent(now.steady)
+        self.reason = str(error)
         self.outputs.state_changed()
-        self.outputs.send_request(self.episodes.again())
+        changes = {}
+        if self._moving:
+            looks_ns = now.ros_ns
+            if self.planner.resting:
+                looks_ns = self.timeline.end_ns + self._settle_ns
+            changes = {'not_before_ns': looks_ns, 'frozen_rows': NO_ROWS}
+        self._ask(now, self.episodes.again(**changes))
 
-    def _plan(self, rows: np.ndarray) -> list[Motion]:
-        start = self.timeline.final_position
-        jump = np.abs(rows[0] - start)[~yam.GRIPPERS]
-        far = float(jump.max()) > self.settings.jump_limit
-        if far and self.settings.jump_action == 'reject':
-            raise InputError(
-                f'action chunk: row 1 is {jump.max():.2f} rad from where the arms stand, over '
-                f'jump_limit {self.settings.jump_limit:g}; set jump_action to ramp or check the '
-                'checkpoint'
-            )
-        motions = []
-        if far or self._ramp_next:
-            motions.append(self._ramp_to(start, rows[0]))
-            start, rows = rows[0], rows[1:]
-        motions.append(
-            plan_rows(
-                start,
-                rows,
-                yam.ROW_PERIOD,
-                self.settings.velocity_limits,
-                self.settings.acceleration_limits,
-            )
-        )
-        if len(motions) == 2:  # the ramp has executed row 1
-            motions[1] = replace(motions[1], rows=motions[1].rows + 1)
-        return motions
+    # ---- motions -------------------------------------------------------------------------------
 
-    def _ramp_to(self, start: np.ndarray, goal: np.ndarray) -> Motion:
-        return plan_ramp(
-            start,
-            goal,
-            self.settings.ramp_seconds,
-            self.settings.velocity_limits,
-            self.settings.acceleration_limits,
+    def _start(self, now: Now, rows: np.ndarray, observed_ns: int) -> tuple[Motion, bool]:
+        """From rest; returns the motion and whether a cap slowed it or cut it short."""
+        skipped = 0
+        if self._asynchronous:  # the arms may have moved on until the last chunk ran out
+            skipped = round(self.planner.executed_between(observed_ns, now.ros_ns))
+            rows = rows[skipped:]
+        else:
+            rows = rows[: yam.EXECUTED_ROWS]
+        if len(rows) == 0:
+            raise InputError('action chunk: too late, all its rows are in the past')
+        if self.settings.dry_run:  # nothing has moved: each chunk is previewed from where they are
+            self._hold_at(now, self.watchdogs.measured)
+        start_ns = self._start_time(now)
+        motion = self.planner.start(
+            rows, now.ros_ns, start_ns, first_row=skipped + 1, ramp=self._ramp_next
         )
+        return motion, motion.stretch > 1.0 or len(motion.times) < len(rows)
+
+    def _hand_over(self, now: Now, rows: np.ndarray, observed_ns: int) -> tuple[Motion, bool]:
+        """As `_start`, in motion."""
+        motion = self.planner.splice(rows, observed_ns, now.ros_ns)
+        left = len(rows) - self.planner.skipped
+        return motion, motion.stretch > 1.0 or len(motion.times) < left
+
+    def _hold_at(self, now: Now, position: np.ndarray) -> None:
+        self.planner = MotionPlanner(self.settings, now.ros_ns, position, self.guard)
 
     def _start_time(self, now: Now) -> int:
         if self.settings.lockstep:
             return self.episodes.request.not_before_ns
         return max(now.ros_ns + int(self.settings.lead * SECOND), self.timeline.end_ns)
 
-    def _append(self, start_ns: int, motions: list[Motion]) -> None:
-        times, end = [], start_ns
-        for motion in motions:
-            self._ramp_end_ns = end
-            times.append(end + np.round(motion.times * SECOND).astype(np.int64))
-            end = int(times[-1][-1])
-        self._row_ends = times[-1]
-        self.timeline = self.timeline.continued(
-            start_ns,
-            np.concatenate(times),
-            np.concatenate([motion.positions for motion in motions]),
-            np.concatenate([motion.velocities for motion in motions]),
-        )
-
     def _send(self, now: Now) -> None:
         self.watchdogs.trajectory_sent(now.steady)
         self.outputs.send_timeline(self.timeline)
 
     def _brake(self, now: Now) -> None:
-        """Brakes at the cap from wherever the timeline is; at rest it re-sends the hold."""
-        start_ns = now.ros_ns + int(self.settings.brake_lead * SECOND)
-        position, velocity = self.timeline.evaluate(start_ns)
-        brake = plan_brake(position, velocity, self.settings.acceleration_limits)
-        # A rounding error must not end beyond a limit that the rows kept.
-        goal = np.clip(brake.positions, yam.COMMAND_LOWER, yam.COMMAND_UPPER)
-        self._append(start_ns, [replace(brake, positions=goal)])
-        self._row_ends = np.zeros(0, dtype=np.int64)
+        self.planner.brake(now.ros_ns)
         self._send(now)
 
     def _fault(self, now: Now, reason: str, state: State) -> None:
@@ -379,7 +432,16 @@ class ChunkExecutor:
         self._end_episode(now, 'fault', reason)
         self._change(state, reason)
 
+    def _finish(self, now: Now, outcome: str, reason: str, shown: str = '') -> None:
+        """Ends the episode; arms that still move come to rest gently."""
+        if self._moving:
+            self.planner.ease(now.ros_ns)
+            self._send(now)
+        self._end_episode(now, outcome, reason)
+        self._change(State.IDLE, shown)
+
     def _end_episode(self, now: Now, outcome: str, reason: str) -> None:
+        self._awaiting = False
         if not self.episodes.key:
             return
         rest_ns = self.timeline.end_ns if self.timeline is not None else now.ros_ns
@@ -387,13 +449,26 @@ class ChunkExecutor:
 
     def _clock_jumped_back(self, now: Now) -> None:
         """A bag loop or a simulator reset: nothing timed before it means anything now."""
-        held = self.timeline.final_position if self.timeline is not None else None
         self._end_episode(now, 'fault', 'the clock jumped back')
         self.watchdogs = Watchdogs(self.settings)
         self.episodes.forget_time()
-        if held is not None:
-            self.timeline = Timeline.at_rest(now.ros_ns, held)
+        if self.timeline is not None:
+            self._hold_at(now, self.timeline.final_position)
         self._change(State.DISARMED, 'the clock jumped back; arm again')
+
+    # ---- small things --------------------------------------------------------------------------
+
+    @property
+    def _moving(self) -> bool:
+        return self.state in MOVING
+
+    @property
+    def _asynchronous(self) -> bool:
+        return self.settings.mode == 'async'
+
+    @property
+    def _settle_ns(self) -> int:
+        return int(self.settings.settle * SECOND)
 
     def _require_armed(self, what: str) -> None:
         if self.state is State.STOPPED:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from tr_vam_ros.errors import InputError
 from tr_vam_ros.execution.timeline import segment_peaks
 
 TAIL = 0.3  # s, also the deceleration tail of every message
+HOLD = 0.1  # s, of the one-point hold
 MAX_STRETCH = 2.0  # a chunk slowed down more than this is no longer what the policy meant
 
 
@@ -26,38 +28,51 @@ class Motion:
     times: np.ndarray  # float64 (n,), s
     positions: np.ndarray  # float64 (n, d)
     velocities: np.ndarray  # float64 (n, d)
-    rows: int  # rows of the chunk that it executes
+    passed: np.ndarray  # float64 (n,), rows of the chunk executed at each knot since the start
     stretch: float  # 1: as the policy timed it
 
     @property
     def duration(self) -> float:
         return float(self.times[-1])
 
+    @property
+    def rows(self) -> int:
+        """Rows of the chunk that it executes."""
+        return round(float(self.passed[-1]))
 
-def row_times(count: int, period: float) -> tuple[np.ndarray, np.ndarray]:
-    """When each row is reached and the speed along the rows there, each float64 (count,)."""
-    length = count * period
-    peak = min(1.0, float(np.sqrt(length / TAIL)))  # a short path never reaches full speed
-    ramp = peak * TAIL
-    ramp_length = peak * ramp / 2
-    duration = 2 * ramp + (length - 2 * ramp_length) / peak
-    along = np.arange(1, count + 1) * period
-    accelerating = along <= ramp_length
-    decelerating = along >= length - ramp_length
+
+def profile(
+    along: np.ndarray, length: float, speed_in: float, cruise: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """When each place `along` (n,) a path is reached and the speed there, each float64 (n,).
+
+    The path is `length` seconds long at speed 1. Its speed goes from `speed_in` to `cruise` and
+    at the end to rest, 1 in `TAIL` seconds; a short path never reaches `cruise`. Raises
+    InputError if the path is too short to come to rest on it.
+    """
+    peak = min(cruise, float(np.sqrt(length / TAIL + speed_in**2 / 2)))
+    if peak < speed_in and length < speed_in**2 * TAIL / 2:
+        raise InputError(
+            f'{length:.2f} s of rows are too few to come to rest from speed {speed_in:.2f}'
+        )
+    change = peak - speed_in
+    change_time = abs(change) * TAIL
+    change_length = change_time * (peak + speed_in) / 2
+    stop_time = peak * TAIL
+    stop_length = stop_time * peak / 2
+    duration = change_time + (length - change_length - stop_length) / peak + stop_time
     rest = np.maximum(length - along, 0.0)
-    times = np.where(
-        accelerating,
-        np.sqrt(2 * TAIL * along),
-        np.where(
-            decelerating,
-            duration - np.sqrt(2 * TAIL * rest),
-            ramp + (along - ramp_length) / peak,
-        ),
+    changing, stopping = along <= change_length, rest <= stop_length
+    sign = 1.0 if change >= 0 else -1.0
+    speeds = np.select(
+        [changing, stopping],
+        [np.sqrt(np.maximum(speed_in**2 + sign * 2 * along / TAIL, 0.0)), np.sqrt(2 * rest / TAIL)],
+        peak,
     )
-    speeds = np.where(
-        accelerating,
-        np.sqrt(2 * along / TAIL),
-        np.where(decelerating, np.sqrt(2 * rest / TAIL), peak),
+    times = np.select(
+        [changing, stopping],
+        [np.abs(speeds - speed_in) * TAIL, duration - speeds * TAIL],
+        change_time + (along - change_length) / peak,
     )
     return times, speeds
 
@@ -77,7 +92,7 @@ def plan_rows(
     """
     for count in range(len(rows), 0, -1):
         path = np.concatenate([start[None], rows[:count]])
-        times, speeds = row_times(count, period)
+        times, speeds = profile(period * np.arange(1, count + 1), count * period, 0.0, 1.0)
         tangents = np.zeros_like(path)
         tangents[1:-1] = (path[2:] - path[:-2]) / (2 * period)
         velocities = tangents * np.concatenate([[0.0], speeds])[:, None]
@@ -88,7 +103,8 @@ def plan_rows(
             float(np.sqrt((acceleration / acceleration_limits).max())),
         )
         if stretch <= MAX_STRETCH or count == 1:
-            return Motion(times * stretch, path[1:], velocities[1:] / stretch, count, stretch)
+            passed = np.arange(1.0, count + 1)
+            return Motion(times * stretch, path[1:], velocities[1:] / stretch, passed, stretch)
     raise ValueError('a chunk without rows')
 
 
@@ -106,23 +122,24 @@ def plan_ramp(
         float((1.5 * distance / velocity_limits).max()),
         float(np.sqrt((6 * distance / acceleration_limits).max())),
     )
-    return Motion(
-        np.array([duration]), goal[None].astype(np.float64), np.zeros((1, len(goal))), 1, 1.0
-    )
+    still = np.zeros((1, len(goal)))
+    return Motion(np.array([duration]), goal[None].astype(np.float64), still, np.ones(1), 1.0)
 
 
 def plan_brake(
     position: np.ndarray,
     velocity: np.ndarray,
     acceleration_limits: np.ndarray,
-    shortest: float = 0.1,
+    shortest: float = 0.0,
 ) -> Motion:
-    """Constant deceleration of all joints to rest at the same moment, as fast as the caps allow.
+    """Constant deceleration of all joints to rest at the same moment.
 
-    At rest already, this is the one-point hold that the real controller takes without a jump.
+    As fast as the caps allow, but at least `shortest` seconds. At rest already, this is the
+    one-point hold that the real controller takes without a jump.
     """
-    duration = float((np.abs(velocity) / acceleration_limits).max())
+    duration = max(shortest, float((np.abs(velocity) / acceleration_limits).max()))
     if duration < 1e-3:
-        duration = shortest
+        duration = HOLD
     goal = position + velocity * duration / 2
-    return Motion(np.array([duration]), goal[None], np.zeros((1, len(goal))), 0, 1.0)
+    still = np.zeros((1, len(goal)))
+    return Motion(np.array([duration]), goal[None], still, np.zeros(1), 1.0)

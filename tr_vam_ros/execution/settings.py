@@ -1,4 +1,4 @@
-"""What the executor is told once. Times in seconds."""
+"""What the executor is told once; times in seconds."""
 
 from __future__ import annotations
 
@@ -8,14 +8,19 @@ import numpy as np
 
 from tr_vam_ros.embodiments import yam
 
+# How the next chunk is asked for: at standstill, or while the arms move.
+MODES = ('sync', 'async')
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What the executor is told once; times in seconds."""
-
     episode_prefix: str = 'robot'
     instruction: str = ''
     episode_seconds: float = 60.0  # 0: no limit
+    mode: str = 'sync'
+    request_lead: int = 18  # async: rows before row 30 at which the next chunk is asked for
+    async_repeat: float = 0.2  # async: an unanswered request is repeated this often
+    dry_run: bool = False  # trajectories go to a preview; the arms stand
     lockstep: bool = False
     wait_for_scene: bool = False
     settle: float = 0.2

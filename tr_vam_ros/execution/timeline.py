@@ -62,13 +62,16 @@ class Timeline:
         c3 = 2 * (p0 - p1) + m0 + m1
         return p0 + u * (m0 + u * (c2 + u * c3)), (m0 + u * (2 * c2 + 3 * u * c3)) / duration
 
-    def continued(self, from_ns: int, times: np.ndarray, positions, velocities) -> Timeline:
+    def continued(
+        self, now_ns: int, from_ns: int, times: np.ndarray, positions, velocities
+    ) -> Timeline:
         """This curve up to `from_ns`, then the given knots, all later than `from_ns`.
 
-        Keeps what `ELAPSED_NS` before `from_ns` asks for and puts an exact knot at `from_ns`.
+        Keeps what `ELAPSED_NS` before the earlier of `now_ns` and `from_ns` asks for, and puts an
+        exact knot at `from_ns`.
         """
         position, velocity = self.evaluate(from_ns)
-        oldest = from_ns - ELAPSED_NS
+        oldest = min(now_ns, from_ns) - ELAPSED_NS
         count = int(np.searchsorted(self.times, from_ns))  # knots before from_ns
         first = int(np.searchsorted(self.times, oldest, side='right')) - 1
         if first < 0 or first == len(self.times) - 1:
@@ -102,15 +105,22 @@ def segment_peaks(
     if len(durations) == 0:
         zero = np.zeros(positions.shape[1])
         return zero, zero.copy()
+    velocity, acceleration = peaks_by_segment(durations, positions, velocities)
+    return velocity.max(axis=0), acceleration.max(axis=0)
+
+
+def peaks_by_segment(
+    durations: np.ndarray, positions: np.ndarray, velocities: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """As `segment_peaks`, for each segment, each (n-1, d)."""
     h = durations[:, None]
     dp = np.diff(positions, axis=0) / h
     v0, v1 = velocities[:-1], velocities[1:]
     a0 = (6 * dp - 4 * v0 - 2 * v1) / h
     a1 = (-6 * dp + 2 * v0 + 4 * v1) / h
-    acceleration = np.maximum(np.abs(a0), np.abs(a1)).max(axis=0)
-    velocity = np.abs(velocities).max(axis=0)
+    acceleration = np.maximum(np.abs(a0), np.abs(a1))
     # The velocity is a parabola: its vertex counts where the acceleration changes sign inside.
     inside = a0 * a1 < 0
     slope = np.where(inside, a1 - a0, 1.0)
     vertex = np.where(inside, v0 - a0 * a0 * h / (2 * slope), 0.0)
-    return np.maximum(velocity, np.abs(vertex).max(axis=0)), acceleration
+    return np.abs([v0, v1, vertex]).max(axis=0), acceleration

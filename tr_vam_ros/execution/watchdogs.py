@@ -47,9 +47,9 @@ class Watchdogs:
     def waiting_for(self, steady: float) -> float:
         return steady - self._first_request_at
 
-    def request_again(self, steady: float) -> bool:
+    def request_again(self, steady: float, every: float | None = None) -> bool:
         """Whether the request should be repeated: a policy that restarted has never seen it."""
-        if steady - self._request_at < self._settings.request_repeat:
+        if steady - self._request_at < (every or self._settings.request_repeat):
             return False
         self._request_at = steady
         return True
@@ -57,7 +57,8 @@ class Watchdogs:
     def trajectory_sent(self, steady: float) -> None:
         self._sent_at = steady
         self._off_since = None
-        self._unanswered = set(yam.ARMS) if self._settings.expects_answers else set()
+        answers = self._settings.expects_answers and not self._settings.dry_run
+        self._unanswered = set(yam.ARMS) if answers else set()
 
     def trajectory_accepted(self, arm: str) -> None:
         self._unanswered.discard(arm)
@@ -105,7 +106,7 @@ class Watchdogs:
         return ''
 
     def _tracking_fault(self, steady: float, timeline: Timeline) -> str:
-        if self._settings.lockstep or self.measured is None:
+        if self._settings.lockstep or self._settings.dry_run or self.measured is None:
             return ''
         planned, _ = timeline.evaluate(self._measured_ns)
         error = np.where(yam.GRIPPERS, 0.0, np.abs(planned - self.measured))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
+import numpy as np
 from rclpy.clock import Clock, ClockType
 from rclpy.node import Node
 from sensor_msgs.msg import Image, JointState
@@ -16,7 +17,7 @@ from tr_vam_ros.embodiments import yam
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.execution.episodes import Chunk, EpisodeEvent, Request
 from tr_vam_ros.execution.executor import ChunkExecutor, Now, State
-from tr_vam_ros.execution.settings import Settings
+from tr_vam_ros.execution.settings import MODES, Settings
 from tr_vam_ros.execution.timeline import SECOND, Timeline
 from tr_vam_ros.msg import ActionChunk, Episode, ExecutorState, ReplanRequest, SimEvent
 from tr_vam_ros.nodes.diagnostics import ERROR, OK, WARN, Diagnostics
@@ -34,6 +35,7 @@ from tr_vam_ros.nodes.topics import (
     EPISODE,
     EXECUTOR_STATE,
     JOINT_STATES,
+    PREVIEWS,
     REPLAN_REQUEST,
     SET_INSTRUCTION,
     SIM_EVENTS,
@@ -41,6 +43,7 @@ from tr_vam_ros.nodes.topics import (
     TRAJECTORIES,
 )
 from tr_vam_ros.nodes.trajectories import joint_trajectory
+from tr_vam_ros.sim.collision_guard import CollisionGuard
 
 TICK_SECONDS = 0.02
 GRAPH_CHECK_SECONDS = 0.5
@@ -55,6 +58,16 @@ class Parameters:
     instruction: str = parameter('', 'instruction of new episodes until set_instruction comes')
     episode_seconds: float = parameter(
         60.0, 'an episode ends after this, s from its first request; 0: never', low=0.0
+    )
+    mode: str = parameter(
+        'sync', 'ask for the next chunk at standstill, or while the arms move', choices=MODES
+    )
+    request_lead: int = parameter(
+        18, 'async: rows before row 30 at which the next chunk is asked for', low=3, high=29
+    )
+    dry_run: bool = parameter(False, 'trajectories go to the preview topics; the arms stand')
+    collision_guard: bool = parameter(
+        True, 'refuse a chunk that runs an arm into the table, the other arm or itself'
     )
     clock: str = parameter('real_time', 'clock of the graph', choices=('real_time', 'lockstep'))
     simulated: bool = parameter(False, 'a simulator places scenes and answers trajectories')
@@ -80,6 +93,17 @@ class ChunkExecutorNode(Node):
         super().__init__('chunk_executor', **options)
         self.parameters = p = declare(self, Parameters)
         lockstep = p.clock == 'lockstep'
+        for name, wrong in {'mode async': p.mode == 'async', 'dry_run': p.dry_run}.items():
+            if wrong and lockstep:
+                raise InputError(
+                    f'parameter {name} of chunk_executor: the lockstep clock waits for each chunk '
+                    'and for the motion; use clock real_time'
+                )
+        if p.dry_run and p.mode == 'async':
+            raise InputError(
+                'parameter dry_run of chunk_executor: arms that stand have no rows to hand over '
+                'in; use mode sync'
+            )
         self._machine = ChunkExecutor(
             Settings(
                 episode_prefix=p.episode_prefix,
@@ -96,13 +120,21 @@ class ChunkExecutorNode(Node):
                 chunk_timeout=p.chunk_timeout,
                 stale_after=p.stale_after,
                 accept_timeout=p.accept_timeout,
+                mode=p.mode,
+                request_lead=p.request_lead,
+                dry_run=p.dry_run,
             ),
             self,
+            guard=CollisionGuard() if p.collision_guard else lambda path: '',
         )
         self._diagnostics = Diagnostics(self)
         names = {'left': p.left_trajectory_topic, 'right': p.right_trajectory_topic}
         self._trajectories = {
-            arm: self.create_publisher(JointTrajectory, names[arm], TRAJECTORIES[arm].qos)
+            arm: self.create_publisher(
+                JointTrajectory,
+                PREVIEWS[arm].name if p.dry_run else names[arm],
+                TRAJECTORIES[arm].qos,
+            )
             for arm in yam.ARMS
         }
         self._requests = self.create_publisher(
@@ -125,6 +157,8 @@ class ChunkExecutorNode(Node):
         self.create_service(SetBool, '~/arm', self._arm)
         self.create_service(Trigger, '~/stop', self._stop)
         self.create_service(Trigger, '~/home', self._home)
+        self.create_service(SetBool, '~/pause', self._pause)
+        self.create_service(SetBool, '~/mark', self._mark)
         self.create_service(Trigger, '~/new_episode', self._new_episode)
         clock = Clock(clock_type=ClockType.STEADY_TIME)
         self.create_timer(TICK_SECONDS, self._tick, clock=clock)
@@ -149,6 +183,8 @@ class ChunkExecutorNode(Node):
             instruction=request.instruction,
             not_before=stamp_of(request.not_before_ns),
             executed_rows=request.executed_rows,
+            frozen_count=len(request.frozen_rows),
+            frozen_rows=request.frozen_rows.astype(np.float32).ravel().tolist(),
         )
         message.header.stamp = self.get_clock().now().to_msg()
         self._requests.publish(message)
@@ -174,10 +210,13 @@ class ChunkExecutorNode(Node):
             episode_key=machine.episodes.key,
             replan_index=request.replan_index if request else 0,
             next_row=machine.row_in_play(self._now()),
+            skipped_rows=machine.planner.skipped if machine.planner else 0,
+            dry_run=machine.settings.dry_run,
             accepted=counters.accepted,
             rejected=counters.rejected,
             clamped=counters.clamped,
             capped=counters.capped,
+            underruns=counters.underruns,
         )
         message.header.stamp = self.get_clock().now().to_msg()
         self._states.publish(message)
@@ -208,6 +247,7 @@ class ChunkExecutorNode(Node):
                 message.period,
                 message.actions,
                 message.error,
+                nanoseconds(message.header.stamp),
             ),
         )
 
@@ -254,7 +294,7 @@ class ChunkExecutorNode(Node):
 
     def _arm_if_ready(self) -> None:
         for arm, publisher in self._trajectories.items():
-            if publisher.get_subscription_count() == 0:
+            if publisher.get_subscription_count() == 0 and not self.parameters.dry_run:
                 raise InputError(
                     f'not armed: no controller listens on {publisher.topic_name}; start the {arm} '
                     "arm's controller"
@@ -270,6 +310,17 @@ class ChunkExecutorNode(Node):
 
     def _home(self, request: Trigger.Request, response: Trigger.Response) -> Trigger.Response:
         return self._answer(response, lambda: self._machine.home(self._now()), 'moving home')
+
+    def _pause(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+        if request.data:
+            return self._answer(response, lambda: self._machine.pause(self._now()), 'paused')
+        return self._answer(response, lambda: self._machine.resume(self._now()), 'going on')
+
+    def _mark(self, request: SetBool.Request, response: SetBool.Response) -> SetBool.Response:
+        word = 'success' if request.data else 'failure'
+        return self._answer(
+            response, lambda: self._machine.mark(self._now(), request.data), f'marked as {word}'
+        )
 
     def _new_episode(self, request: Trigger.Request, response: Trigger.Response):
         return self._answer(response, lambda: self._machine.new_episode(self._now()), '')
@@ -291,6 +342,7 @@ class ChunkExecutorNode(Node):
             'rejected': machine.counters.rejected,
             'capped': machine.counters.capped,
             'clamped': machine.counters.clamped,
+            'underruns': machine.counters.underruns,
         }
         if machine.state in (State.HOLDING, State.STOPPED):
             self._diagnostics.set(ERROR, machine.reason, **values)

@@ -8,8 +8,10 @@ dropped. `publish` runs while the lock is held: once `cancel` has returned nothi
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
+
+import numpy as np
 
 from tr_vam_ros.errors import InputError
 from tr_vam_ros.nodes.observations import Observation, Observations
@@ -24,6 +26,8 @@ class Wanted(Protocol):
     episode_key: str
     replan_index: int
     instruction: str
+    frozen_count: int
+    frozen_rows: Sequence[float]
 
 
 class ReplanWorker:
@@ -131,7 +135,11 @@ class ReplanWorker:
         self._thinking(True)
         try:
             replan = self._policy.replan(
-                observation.image, observation.proprio, index=request.replan_index, commit=False
+                observation.image,
+                observation.proprio,
+                index=request.replan_index,
+                commit=False,
+                frozen_rows=_frozen_rows(request),
             )
         finally:
             self._thinking(False)
@@ -171,3 +179,16 @@ class ReplanWorker:
                 if observation is not None:
                     self._refuse(request, observation, message)
         self._report(message)
+
+
+def _frozen_rows(request: Wanted) -> np.ndarray | None:
+    """float32 (f, k); None where the arms stand."""
+    count, values = request.frozen_count, np.asarray(request.frozen_rows, dtype=np.float32)
+    if count == 0 and len(values) == 0:
+        return None
+    if count == 0 or len(values) % count:
+        raise InputError(
+            f'replan request: {len(values)} values in frozen_rows are not {count} whole rows; '
+            'send frozen_count times joints'
+        )
+    return values.reshape(count, -1)

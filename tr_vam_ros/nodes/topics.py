@@ -73,6 +73,10 @@ TRAJECTORIES = {
     arm: Topic(f'/{arm}_yam_arm_controller/joint_trajectory', JointTrajectory, reliable(10))
     for arm in yam.ARMS
 }
+# Where trajectories go in a dry run.
+PREVIEWS = {
+    arm: Topic(f'{arm}_trajectory_preview', JointTrajectory, reliable(10)) for arm in yam.ARMS
+}
 IMAGES = {
     camera: Topic(f'/{camera}/camera/color/image_raw', Image, reliable(5)) for camera in yam.CAMERAS
 }
@@ -94,6 +98,7 @@ RECORDED = (
     JOINT_STATES,
     DIAGNOSTICS,
     *TRAJECTORIES.values(),
+    *PREVIEWS.values(),
     *IMAGES.values(),
     *CAMERA_INFOS.values(),
 )

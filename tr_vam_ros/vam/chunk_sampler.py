@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import torch
 
 from tr_vam_ros.vam.action_head import ActionHead, Prefix
+from tr_vam_ros.vam.frozen_rows import FrozenRows
 from tr_vam_ros.vam.guidance import GuidanceWeights, guided_velocity
 
 
@@ -38,13 +39,28 @@ class ChunkSampler:
         )
         return {layer: mass[0] for layer, mass in attention.items()}
 
-    def finish(self, prefixes: dict[str, Prefix], weights: GuidanceWeights) -> torch.Tensor:
+    def finish(
+        self,
+        prefixes: dict[str, Prefix],
+        weights: GuidanceWeights,
+        frozen: FrozenRows | None = None,
+    ) -> torch.Tensor:
         """The chunk (1, a, k), normalised; `prefixes` by branch, the conditional one first."""
         names = list(prefixes)
         steps = self._head.config.euler_steps
         chunk = self._noise
         suffix = self._head.suffix(Prefix.batch(list(prefixes.values())), self._proprio)
         for step in range(steps):
+            if frozen is not None:
+                guided = frozen.steer(
+                    chunk,
+                    1.0 - step / steps,
+                    lambda noisy, step=step: guided_velocity(
+                        self._velocities(names, suffix, noisy, step), weights
+                    ),
+                )
+                chunk = chunk - guided / steps
+                continue
             if step == 0:  # the conditional velocity is known from reading TR
                 velocities = {'conditional': self._first}
                 if len(names) > 1:

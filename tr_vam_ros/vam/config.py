@@ -93,9 +93,10 @@ class GuidanceConfig:
     cap: float = 2.0
     null_text: str = 'zeros_before_projection'  # paper D.4; others in NULL_TEXTS
     branch_noise: str = 'common'  # all branches share it; or 'independent'
+    frozen_rows_weight: float = 0.0  # pull towards rows under way in async mode; 5 is usual
 
     def __post_init__(self) -> None:
-        for name in ('language_weight', 'plan_weight', 'cap'):
+        for name in ('language_weight', 'plan_weight', 'cap', 'frozen_rows_weight'):
             value = getattr(self, name)
             require(value >= 0, f'{name} is {value}; it must be 0 or more')
         for name, choices in (('null_text', NULL_TEXTS), ('branch_noise', BRANCH_NOISES)):

@@ -27,6 +27,19 @@ def check_proprio(proprio: Any, dim: int) -> np.ndarray:
     return proprio
 
 
+def check_frozen_rows(rows: Any, horizon: int, dim: int) -> np.ndarray:
+    """`rows`; raises InputError unless it is a finite float array (f, dim), f up to `horizon`."""
+    rows = np.asarray(rows)
+    if rows.ndim != 2 or rows.shape[1] != dim or len(rows) > horizon or rows.dtype.kind != 'f':
+        raise InputError(
+            f'frozen rows: got {rows.dtype.name} {rows.shape}, expected float (f, {dim}) with f at '
+            f'most {horizon}; send rows of this policy\'s own chunks'
+        )
+    if not np.isfinite(rows).all():
+        raise InputError('frozen rows: got values that are not finite; send rows that are executed')
+    return rows
+
+
 def _check_array(name: str, value: Any, shape: tuple[int, ...], dtype: type, remedy: str) -> None:
     expected = f'expected {np.dtype(dtype).name} {shape}; {remedy}'
     if not isinstance(value, np.ndarray):

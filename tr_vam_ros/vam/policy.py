@@ -19,6 +19,7 @@ from tr_vam_ros.vam.action_head import ActionHead, Prefix
 from tr_vam_ros.vam.chunk_sampler import ChunkSampler
 from tr_vam_ros.vam.config import VamConfig
 from tr_vam_ros.vam.flow_schedule import sigma_grid
+from tr_vam_ros.vam.frozen_rows import FrozenRows
 from tr_vam_ros.vam.guidance import (
     GuidanceSchedule,
     GuidanceWeights,
@@ -27,7 +28,7 @@ from tr_vam_ros.vam.guidance import (
     guidance_weights,
 )
 from tr_vam_ros.vam.noise import ReplanNoise
-from tr_vam_ros.vam.observation import check_image, check_proprio
+from tr_vam_ros.vam.observation import check_frozen_rows, check_image, check_proprio
 from tr_vam_ros.vam.precision import choose_precision
 from tr_vam_ros.vam.random_weights import initialise_backbone, initialise_head, seeded
 from tr_vam_ros.vam.reason_text import ReasonConditioning
@@ -180,6 +181,7 @@ class VideoActionPolicy:
         commit: bool = True,
         scale: float | None = None,
         layers: Sequence[int] = (),
+        frozen_rows: np.ndarray | None = None,
     ) -> Replan:
         """The next action chunk.
 
@@ -191,6 +193,9 @@ class VideoActionPolicy:
                 commits when the chunk is published.
             scale: s of this replan, whatever the schedule says (replay of a record).
             layers: further layers of the head, 1-indexed, whose attention is read as well.
+            frozen_rows: float (f, k) in embodiment units, the chunk's first rows, which are being
+                executed already. They steer the rest where `guidance.frozen_rows_weight` is
+                above 0, at the price of a backward pass through the head in each Euler step.
 
         Raises InputError on an observation of wrong shape, type or value, before an episode
         began, past the end of a replay, or if the weights produce actions that are not finite.
@@ -207,8 +212,10 @@ class VideoActionPolicy:
             raise InputError(f'replan: got layers {tuple(layers)}, expected 1 to {depth}')
         if scale is None:
             scale = self.schedule.known_scale(self._committed)
-        with torch.inference_mode():
-            replan = self._algorithm_3(image, state, self._key, index, scale, layers)
+        frozen = self._frozen(frozen_rows)
+        # Autograd, which the frozen rows need, takes no tensor that inference mode has made.
+        with torch.inference_mode() if frozen is None else torch.no_grad():
+            replan = self._algorithm_3(image, state, self._key, index, scale, layers, frozen)
         if commit:
             self.commit(replan)
         return replan
@@ -221,6 +228,7 @@ class VideoActionPolicy:
         index: int,
         scale: float | None,
         layers: Sequence[int],
+        frozen: FrozenRows | None,
     ) -> Replan:
         """`scale` None: TR decides, so the null and plan branches wait for it."""
         watch = Stopwatch()
@@ -260,7 +268,7 @@ class VideoActionPolicy:
             prefixes['plan'] = self._prefix(plan[:, : config.video.frames])
             watch.lap('plan')
 
-        actions = self._embodiment_actions(sampler.finish(prefixes, weights))
+        actions = self._embodiment_actions(sampler.finish(prefixes, weights, frozen))
         watch.lap('head')
         return Replan(
             actions=actions,
@@ -303,6 +311,18 @@ class VideoActionPolicy:
     @property
     def _device(self) -> torch.device:
         return self._null_context.device
+
+    def _frozen(self, rows: np.ndarray | None) -> FrozenRows | None:
+        """None where there is nothing to steer towards."""
+        head, weight = self.config.head, self.config.guidance.frozen_rows_weight
+        if rows is None or len(rows) == 0:
+            return None
+        rows = check_frozen_rows(rows, head.horizon, head.action_dim)
+        if weight == 0.0:
+            return None
+        mean, std = self._statistics['action']
+        normalised = torch.from_numpy(((rows - mean) / std).astype(np.float32))
+        return FrozenRows(normalised.to(self._device), weight)
 
     def _normalised_proprio(self, proprio: np.ndarray) -> torch.Tensor:
         """(1, p) float32, clipped to the deviations at which a reading still says something."""
