@@ -209,6 +209,8 @@ def test_a_node_that_dies_ends_the_demo_and_is_named():
         (('--task', 99), 'task 99: unknown'),
         (('--guidance', 'strong'), "guidance: got 'strong'"),
         (('--preset', 'huge_yam'), 'tiny_yam'),
+        (('--preset', 'tiny_libero'), 'choose a model made for the YAM'),
+        (('--mode', 'async', '--clock', 'lockstep'), 'use clock real_time'),
         (('--set', 'guidance.cup=1'), 'unknown key cup'),
         (('--guidance', 'replay'), 'needs one or more'),
         (('--checkpoint', '/nowhere'), '/nowhere'),
@@ -245,4 +247,12 @@ def test_up_keeps_the_graph_running_disarmed_until_it_is_interrupted():
     process.send_signal(signal.SIGINT)
     process.communicate(timeout=60)
     assert process.returncode == 130
+    assert not node_processes(process.pid)
+
+
+def test_up_ends_by_itself_when_told_for_how_long():
+    process = start('up', 'yam_sim', '--for', 5)
+    output, _ = process.communicate(timeout=90)
+    assert process.returncode == 0
+    assert 'ends after 5 s' in output and 'nothing is left running' in output
     assert not node_processes(process.pid)

@@ -9,8 +9,10 @@ import pytest
 
 from tr_vam_ros.bench.playback import Playback, Reference
 from tr_vam_ros.embodiments import yam
+from tr_vam_ros.execution.episodes import Chunk
 from tr_vam_ros.execution.executor import State
 from tr_vam_ros.execution.settings import Settings
+from tr_vam_ros.execution.timeline import SECOND
 
 MINUTE = 60.0
 
@@ -91,6 +93,7 @@ def test_a_chunk_that_is_far_off_in_motion_is_approached_from_standstill():
     assert playback.machine.counters.rejected == 0
     assert playback.recording.largest_velocity_change() <= 0.06
     assert playback.machine.state is not State.IDLE
+    assert playback.machine.counters.underruns == 0  # it rested on purpose
     # The far chunk was never executed; coming to rest leaves a curved path a little.
     assert distances(playback).max() < 0.01
 
@@ -140,3 +143,37 @@ def test_requests_carry_the_rows_that_will_be_executed_before_the_next_chunk_can
         executed = yam.model_from_ros(playback.recording.commands[later[inside]])
         # A command of 250 Hz is up to 4 ms off the row's time.
         assert np.abs(executed - request.frozen_rows[inside]).max() < 0.004 * 2 * 0.9
+
+
+def test_a_chunk_observed_in_the_future_moves_nothing():
+    playback = played(3.0, inference=lambda n: 0.1)
+    playback.machine.counters.rejected = 0
+    sent = playback.machine.timeline
+    send_chunk = playback.machine.chunk
+    playback.machine.state, playback.machine._awaiting = State.EXECUTING, True
+    request = playback.machine.episodes.again()
+    rows = playback.reference(np.arange(1, 51) * yam.ROW_PERIOD)
+    send_chunk(
+        playback._now,
+        Chunk(
+            request.request_id, request.episode_key, request.replan_index, yam.JOINT_NAMES, 50,
+            yam.ROW_PERIOD, rows.ravel(), observed_ns=playback.now_ns + SECOND,
+        ),
+    )
+    assert playback.machine.counters.rejected == 1
+    assert '1.00 s ahead of the clock' in playback.machine.reason
+    assert playback.machine.timeline is sent
+
+
+def test_an_executor_held_up_for_a_whole_chunk_asks_for_a_new_one_and_repeats_no_row():
+    playback = played(3.0, inference=lambda n: 0.1)
+    while playback.machine._awaiting:
+        playback.run(0.004)
+    known = playback.asked[-1][1]
+    playback.now_ns = playback.machine.timeline.end_ns + SECOND // 2  # nothing ran meanwhile
+    playback._look()
+    playback.machine.tick(playback._now)
+    assert playback.machine.state is State.WAITING
+    assert playback.asked[-1][1].replan_index == known.replan_index + 1
+    assert playback.asked[-1][1].not_before_ns == playback.now_ns
+    assert len(playback.asked[-1][1].frozen_rows) == 0

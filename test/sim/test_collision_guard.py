@@ -83,7 +83,7 @@ def test_a_wrist_folded_onto_its_own_upper_arm_is_stopped(guard):
     reason = guard(straight(yam.HOME, goal))
     first, second = reason.removeprefix('action chunk: ').split(' would run into ')
     assert first.startswith('left_') and second.startswith('left_')
-    # The flange's origin is then 6 cm from the shoulder's motor, whose radius is 3.
+    # By kinematics the flange is then within a hand's length of the shoulder.
     shoulder = np.array([0.0, 0.0, 0.09])
     assert np.linalg.norm(flange('left', goal[:6])[:3, 3] - shoulder) < 0.15
 

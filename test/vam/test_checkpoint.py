@@ -67,6 +67,13 @@ def same(first, second):
     )
 
 
+def test_by_default_a_saved_policy_answers_as_before_to_the_last_bit(
+    policy, images, home, tmp_path
+):
+    loaded = load_policy(policy.save_pretrained(tmp_path / 'vam'), seed=SEED)
+    assert same(answers(policy, images, home), answers(loaded, images, home))
+
+
 def shards(folder):
     return sorted(folder.glob('*.safetensors'))
 

@@ -1,9 +1,9 @@
 """The chunk executor in front of the trajectory controllers, in simulated time, without ROS.
 
 A smooth reference takes the model's place: it sees where on a band-limited path the arms are, and
-answers with the rows that follow, after an inference time of the caller's choice. What the controllers command
-at 250 Hz is recorded, on arms that follow with a lag. The executor, the timeline and the
-controllers are the real ones; only DDS and the threads are left out, so a minute takes a second
+answers with the rows that follow, after an inference time of the caller's choice. What the
+controllers command at 250 Hz is recorded, on arms that follow with a lag. The executor and the
+timeline are the real ones, the controllers those of the simulated cell; only DDS and the threads are left out, so a minute takes a second
 and the same seed gives the same numbers.
 """
 

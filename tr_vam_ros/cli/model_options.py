@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 
+from tr_vam_ros.embodiments import yam
 from tr_vam_ros.errors import InputError
 
 
@@ -43,7 +44,9 @@ class ModelOptions:
             config = read_config(folder)
         else:
             config = VamConfig.from_yaml(self.preset)
-        with_settings(config, self.set)
+        config = with_settings(config, self.set)
+        size = config.image.height, config.image.width
+        yam.check_model(self.checkpoint or self.preset, size, config.head.action_dim)
         scales = read_scales(self.replay) if self.replay else ()
         GuidanceSchedule(self.guidance, scales, self.on_end)
         spaced = [setting for setting in self.set if ' ' in setting]

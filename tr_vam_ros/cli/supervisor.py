@@ -1,7 +1,8 @@
 """Starts the processes of a bring-up, watches them, and ends every one of them.
 
-Whatever happens, nothing is left: children end on SIGINT, then SIGTERM, then SIGKILL; the kernel
-ends them if this process dies; shared memory that a killed child left is removed.
+No process is left, whatever happens: children end on SIGINT, then SIGTERM, then SIGKILL, and the
+kernel ends them if this process dies. Shared memory that a killed child left is removed, unless
+this process is itself killed with SIGKILL: then that and the logs' temporary folder stay.
 """
 
 from __future__ import annotations

@@ -76,6 +76,19 @@ def ros_from_model(values: np.ndarray) -> np.ndarray:
     return np.where(GRIPPERS, values * GRIPPER_TRAVEL, values)
 
 
+def check_model(name: str, image_size: tuple[int, int], action_dim: int) -> None:
+    """Raises InputError unless a model, called `name`, has the YAM's image and joints.
+
+    image_size: height and width.
+    """
+    expected = (IMAGE_HEIGHT, IMAGE_WIDTH)
+    if tuple(image_size) != expected or action_dim != DOF:
+        raise InputError(
+            f'{name}: image {tuple(image_size)} and {action_dim} joints, but the YAM has '
+            f'{expected} and {DOF}; choose a model made for the YAM'
+        )
+
+
 def proprio_from_joint_state(names: Sequence[str], positions: Sequence[float]) -> np.ndarray:
     """The model's proprioception, float64 (14,), from a JointState in any order.
 

@@ -259,6 +259,8 @@ class ChunkExecutor:
         try:
             rows = checked_rows(chunk.joint_names, chunk.horizon, chunk.period, chunk.actions)
             rows, clamped = clamped_rows(rows)
+            if self._asynchronous:
+                self._check_observation(now, chunk.observed_ns)
             plan = self._hand_over if self._moving else self._start
             motion, capped = plan(now, rows, chunk.observed_ns)
         except InputError as error:
@@ -303,9 +305,13 @@ class ChunkExecutor:
         if self.state is State.RAMPING and now.ros_ns >= self.planner.ramp_end_ns:
             self._change(State.EXECUTING)
         if self._moving and now.ros_ns >= self.timeline.end_ns:
-            self.counters.underruns += self._asynchronous and not self.episodes.closing
-            self.watchdogs.request_sent(now.steady)
+            # Arms that were brought to rest on purpose have not run out of rows.
+            ran_out = not (self.episodes.closing or self.planner.resting)
+            self.counters.underruns += self._asynchronous and ran_out
             self._change(State.WAITING)
+            if self._asynchronous and self.episodes.key and not self._awaiting:
+                self._ask_from(now, 0)  # the look-out for it was held up for a whole motion
+            self.watchdogs.request_sent(now.steady)
         if self.episodes.key:
             self._advance_episode(now)
 
@@ -347,12 +353,12 @@ class ChunkExecutor:
         left = planner.row_end - planner.clock.at(now.ros_ns)
         if left > self.settings.request_lead:
             return
-        frozen = planner.upcoming(now.ros_ns, max(0, round(left)))
-        request = self.episodes.ahead(now.ros_ns, self._executed_since_observed(now), frozen)
-        self._ask(now, request)
+        self._ask_from(now, max(0, round(left)))
 
-    def _executed_since_observed(self, now: Now) -> int:
-        return round(self.planner.executed_between(self._observed_ns, now.ros_ns))
+    def _ask_from(self, now: Now, frozen_count: int) -> None:
+        executed = round(self.planner.executed_between(self._observed_ns, now.ros_ns))
+        frozen = self.planner.upcoming(now.ros_ns, frozen_count) if frozen_count else NO_ROWS
+        self._ask(now, self.episodes.ahead(now.ros_ns, executed, frozen))
 
     def _request(self, now: Now, not_before_ns: int) -> None:
         self._change(State.WAITING)
@@ -387,11 +393,20 @@ class ChunkExecutor:
 
     # ---- motions -------------------------------------------------------------------------------
 
+    def _check_observation(self, now: Now, observed_ns: int) -> None:
+        """Async: what was executed since the observation is known up to now, not further."""
+        ahead = (observed_ns - now.ros_ns) / SECOND
+        if ahead > self.settings.future_after:
+            raise InputError(
+                f'action chunk: its observation is stamped {ahead:.2f} s ahead of the clock; '
+                "synchronise the hosts' clocks"
+            )
+
     def _start(self, now: Now, rows: np.ndarray, observed_ns: int) -> tuple[Motion, bool]:
         """From rest; returns the motion and whether a cap slowed it or cut it short."""
         skipped = 0
         if self._asynchronous:  # the arms may have moved on until the last chunk ran out
-            skipped = round(self.planner.executed_between(observed_ns, now.ros_ns))
+            skipped = max(0, round(self.planner.executed_between(observed_ns, now.ros_ns)))
             rows = rows[skipped:]
         else:
             rows = rows[: yam.EXECUTED_ROWS]

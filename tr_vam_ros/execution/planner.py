@@ -1,7 +1,7 @@
 """What the arms are told to do from now on: the one timeline, and how it goes on.
 
-The state machine (`executor`) decides what happens; this decides how: from rest, in motion, braking,
-homing. Every method leaves a timeline that ends at rest and keeps the caps.
+The state machine (`executor`) decides what happens; this decides how: from rest, in motion,
+braking, homing. Every method leaves a timeline that ends at rest and keeps the caps.
 """
 
 from __future__ import annotations
@@ -80,11 +80,13 @@ class MotionPlanner:
 
     # ---- from rest -----------------------------------------------------------------------------
 
-    def start(self, rows: np.ndarray, now_ns: int, start_ns: int, *, first_row: int, ramp: bool):
+    def start(
+        self, rows: np.ndarray, now_ns: int, start_ns: int, *, first_row: int, ramp: bool
+    ) -> Motion:
         """From rest at `start_ns` through `rows` (n, 14), whose first is `first_row` of its chunk.
 
-        ramp: approach the first row slowly, as is done anyway when it is far. Returns the Motion.
-        Raises FarChunk when `jump_action` is reject.
+        ramp: approach the first row slowly, as is done anyway when it is far. Raises FarChunk when
+        it is far and `jump_action` is reject, InputError when the guard says no.
         """
         start = self.timeline.final_position
         far = self._jump(start, rows[0])
@@ -127,7 +129,7 @@ class MotionPlanner:
         """
         from_ns = self.hand_over_ns(now_ns)
         executed = self.executed_between(observed_ns, from_ns)
-        skipped = round(executed)
+        skipped = max(0, round(executed))
         if skipped >= len(rows):
             raise InputError(
                 f'action chunk: too late, all its {len(rows)} rows are in the past; make inference '

@@ -212,14 +212,9 @@ class Policy(LifecycleNode):
         else:
             config = with_settings(VamConfig.from_yaml(p.preset), settings)
             policy = VideoActionPolicy.from_config(config, device=p.device, **options)
-        config = policy.config
-        expected = (yam.IMAGE_HEIGHT, yam.IMAGE_WIDTH)
-        if tuple(policy.image_size) != expected or config.head.action_dim != yam.DOF:
-            raise InputError(
-                f'{p.checkpoint or p.preset}: image {tuple(policy.image_size)} and '
-                f'{config.head.action_dim} joints, but the YAM has {expected} and {yam.DOF}; '
-                'choose a model made for the YAM'
-            )
+        yam.check_model(
+            p.checkpoint or p.preset, policy.image_size, policy.config.head.action_dim
+        )
         return policy
 
     # ---- topics --------------------------------------------------------------------------------

@@ -131,7 +131,7 @@ def load_policy(
     local_files_only: bool = False,
     device: str | torch.device = 'cpu',
     dtype: str | torch.dtype | None = None,
-    precision: str = 'auto',
+    precision: str | None = None,
     seed: int = 0,
     guidance: str = 'adaptive',
     replay_scales: Sequence[float] = (),
@@ -146,8 +146,9 @@ def load_policy(
         local_files_only: use what was downloaded before, ask no server.
         dtype: type in which weights of video model and text are kept, 'float32' or 'bfloat16';
             None keeps the stored one. The head is float32.
-        precision: of the video model's products, as in `from_config`; 'auto' also follows
-            weights that are kept in bfloat16.
+        precision: of the video model's products, as in `from_config`. None is float32, so that a
+            policy that was saved answers as before, or bfloat16 where the weights are kept in
+            it; so is 'auto' there.
         seed, guidance, replay_scales, on_end: as in `from_config`.
         settings: values of the configuration that differ from the checkpoint's, as 'guidance.cap=1'.
         on_progress: called with bytes done and bytes in all.
@@ -156,7 +157,7 @@ def load_policy(
     Raises InputError for a folder that holds no whole checkpoint, listing what is wrong.
     """
     schedule = GuidanceSchedule(guidance, tuple(replay_scales), on_end)
-    choose_precision(precision)
+    choose_precision(precision or 'float32')
     dtype, device = choose_dtype(dtype), _check_device(device)
     folder = find_weights(
         source, files=DOWNLOADED, revision=revision, local_files_only=local_files_only
@@ -201,9 +202,9 @@ def _fill(
     networks.fill(tensors)
 
 
-def _products(networks: Networks, precision: str, folder: Path) -> torch.dtype:
+def _products(networks: Networks, precision: str | None, folder: Path) -> torch.dtype:
     if not is_narrow(networks):
-        return choose_precision(precision)
+        return choose_precision(precision or 'float32')
     if precision == 'float32':
         raise InputError(
             f'precision float32: {folder} keeps weights in bfloat16; '
