@@ -65,7 +65,7 @@ def replan(policy):
 
 def inputs(channels):
     generator = torch.Generator().manual_seed(0)
-    return torch.randn(1, channels, 2, 8, 8, generator=generator), torch.full((1, 1, 2, 1, 1), 0.7)
+    return torch.randn(1, channels, 2, 12, 8, generator=generator), torch.full((1, 1, 2, 1, 1), 0.7)
 
 
 def said(transformer, context):

@@ -72,7 +72,7 @@ def said(transformer):
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():
         return transformer(
-            hidden_states=torch.randn(1, 18, 2, 8, 8, generator=generator),
+            hidden_states=torch.randn(1, 18, 2, 12, 8, generator=generator),
             timestep=torch.full((1, 1, 2, 1, 1), 0.5),
             encoder_hidden_states=torch.randn(1, 3, 128, generator=generator),
             return_dict=False,

@@ -41,7 +41,7 @@ def test_tiny_yam_fits_the_embodiment_and_the_spec(config):
     assert config.head.horizon == yam.HORIZON
     assert config.head.proprio_dim == config.head.action_dim == yam.DOF
     assert config.latent_size == (24, 84)
-    assert config.feature_grid == (6, 21)  # 126 tokens a frame
+    assert config.feature_grid == (4, 21)  # 84 tokens a frame
     assert config.video.extract_index == 2
     assert (config.guidance.language_weight, config.guidance.plan_weight) == (0.1, 0.3)
 
@@ -148,7 +148,7 @@ def test_a_config_survives_json(config):
 
 @pytest.mark.parametrize('preset, frame_tokens, horizon', [
     ('cosmos2b_yam', 126, 50), ('cosmos2b_yam_literal', 462, 50), ('cosmos2b_libero', 98, 17),
-    ('tiny_yam', 126, 50), ('tiny_libero', 32, 17),
+    ('tiny_yam', 84, 50), ('tiny_libero', 32, 17),
 ])
 def test_presets_have_the_token_counts_of_the_spec(preset, frame_tokens, horizon):
     config = VamConfig.from_yaml(preset)

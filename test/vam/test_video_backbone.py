@@ -106,7 +106,7 @@ def test_features_equal_those_of_a_full_pass_and_of_a_truncated_model(backbone, 
     observation, noise, context = scene
     sigma = torch.tensor(0.88)
     features = backbone.features(noise.expand(2, -1, -1, -1, -1), observation, sigma, context)
-    assert features.shape == (2, 3, 6, 21, 128)
+    assert features.shape == (2, 3, 4, 21, 128)
 
     def last_output(model, block):
         outputs = []
@@ -187,7 +187,7 @@ def test_the_transformer_takes_both_masks_as_channels_and_projected_text(backbon
     """No torchvision, no second projection; the patch embedding has the 2B checkpoint's layout."""
     transformer = backbone.transformer
     assert not transformer.config.concat_padding_mask
-    assert transformer.patch_embed.proj.weight.shape == (128, 18 * 4 * 4)
+    assert transformer.patch_embed.proj.weight.shape == (128, 18 * 6 * 4)
     assert not hasattr(transformer, 'crossattn_proj')
     assert transformer.learnable_pos_embed is None
 
