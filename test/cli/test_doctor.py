@@ -11,10 +11,16 @@ from tr_vam_ros.cli import doctor
 def installed(tmp_path, monkeypatch):
     """A stand-in environment that holds every message but may be taken apart."""
     folder = tmp_path / 'lib/python3.11/site-packages/tr_vam_ros/msg'
-    folder.mkdir(parents=True)
-    for name in ('action_chunk', 'episode', 'executor_state', 'replan_request', 'sim_event',
-                 'temporal_ratio'):  # fmt: skip
-        (folder / f'_{name}.py').touch()
+    definitions = tmp_path / 'share/tr_vam_ros/msg'
+    for made in (folder, definitions):
+        made.mkdir(parents=True)
+    for file, name in (
+        ('action_chunk', 'ActionChunk'), ('episode', 'Episode'),
+        ('executor_state', 'ExecutorState'), ('replan_request', 'ReplanRequest'),
+        ('sim_event', 'SimEvent'), ('temporal_ratio', 'TemporalRatio'),
+    ):  # fmt: skip
+        (folder / f'_{file}.py').touch()
+        (definitions / f'{name}.msg').touch()
     monkeypatch.setattr(doctor, 'ENVIRONMENT', tmp_path)
     return folder
 
@@ -39,6 +45,11 @@ def test_a_missing_message_is_named_with_the_remedy_and_the_exit_is_1(installed,
     assert './tr-vam test' in finding.remedy
     assert doctor.main([]) == 1
     assert 'FAIL messages' in capfd.readouterr().out
+
+
+def test_a_missing_definition_which_the_recorder_needs_is_named_too(installed):
+    (installed.parents[4] / 'share/tr_vam_ros/msg/SimEvent.msg').unlink()
+    assert doctor.messages().text == 'not installed: SimEvent'
 
 
 def test_without_an_environment_it_says_how_to_get_one_and_makes_none(tmp_path, monkeypatch):

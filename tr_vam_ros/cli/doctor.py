@@ -77,7 +77,9 @@ def messages() -> Finding:
     names = sorted(path.stem for path in (REPOSITORY / 'msg').glob('*.msg'))
     folders = [f for f in ENVIRONMENT.glob('lib/python3.*/site-packages/tr_vam_ros/msg')]
     installed = {path.stem for folder in folders for path in folder.glob('_*.py')}
-    missing = [n for n in names if f'_{_snake(n)}' not in installed]
+    # The recorder writes the definitions into the bag.
+    defined = {path.stem for path in (ENVIRONMENT / 'share/tr_vam_ros/msg').glob('*.msg')}
+    missing = [n for n in names if f'_{_snake(n)}' not in installed or n not in defined]
     if not missing:
         result = _probe(f'from tr_vam_ros.msg import {", ".join(names)}; {names[0]}()')
         if result is None:
