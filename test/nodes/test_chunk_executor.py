@@ -4,6 +4,8 @@ import time
 
 import numpy as np
 import pytest
+from rcl_interfaces.srv import SetParametersAtomically
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 from std_msgs.msg import Header, String
 from std_srvs.srv import SetBool, Trigger
@@ -309,3 +311,24 @@ def test_in_async_mode_the_next_chunk_is_asked_for_in_motion_and_takes_over_in_m
 def test_modes_that_contradict_each_other_are_refused_by_name(ros, parameters, words):
     with pytest.raises(InputError, match=words):
         node_of(ChunkExecutorNode, **parameters)
+
+
+def test_instruction_and_length_of_coming_episodes_may_be_set_while_it_runs(world):
+    def put(**values):
+        request = SetParametersAtomically.Request(
+            parameters=[Parameter(k, value=v).to_parameter_msg() for k, v in values.items()]
+        )
+        name = f'{SERVICE}/set_parameters_atomically'
+        return world.ros.call(SetParametersAtomically, name, request).result
+
+    assert put(instruction='put it on the shelf', episode_seconds=0.3).successful
+    refused = put(instruction='x' * 10_000, episode_seconds=50.0)
+    assert not refused.successful and '10000 characters' in refused.reason
+    refused = put(mode='async')
+    assert not refused.successful and 'read-only' in refused.reason
+    world.arm()
+    assert world.trigger('new_episode').success
+    wait_for(lambda: world.requests, 'a replan request')
+    assert world.requests[0].instruction == 'put it on the shelf'
+    end = wait_for(lambda: [e for e in world.episodes if e.event == Episode.END], 'the end', 5.0)[0]
+    assert end.outcome == 'time_out'

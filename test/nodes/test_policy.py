@@ -1,10 +1,14 @@
 """The policy node over DDS with the real tiny model; the test plays cameras, arms and owner."""
 
+import threading
+
 import numpy as np
 import pytest
 from lifecycle_msgs.msg import State as LifecycleMsg
 from lifecycle_msgs.msg import Transition
 from lifecycle_msgs.srv import ChangeState, GetState
+from rcl_interfaces.srv import SetParametersAtomically
+from rclpy.parameter import Parameter
 from sensor_msgs.msg import Image, JointState
 
 from test.ros import node_of, wait_for
@@ -51,10 +55,10 @@ class Graph:
     def now_ns(self) -> int:
         return self.ros.node.get_clock().now().nanoseconds
 
-    def observe(self, stamp_ns: int, picture=None) -> None:
+    def observe(self, stamp_ns: int, picture=None, frame_id: str = 'stacked') -> None:
         stamp = stamp_of(stamp_ns)
         picture = self.pixels if picture is None else picture
-        self._images.publish(message_from_rgb(picture, stamp, 'stacked'))
+        self._images.publish(message_from_rgb(picture, stamp, frame_id))
         joints = JointState(
             name=list(yam.JOINT_NAMES), position=yam.ros_from_model(yam.HOME).tolist()
         )
@@ -189,3 +193,123 @@ def test_an_unknown_preset_leaves_the_node_alive_and_is_said_with_the_choices(gr
 @pytest.mark.parametrize(('asked', 'cores', 'threads'), [(0, 1, 1), (0, 2, 1), (0, 8, 4), (3, 2, 3)])
 def test_on_two_cores_inference_leaves_one_to_the_rest_of_the_graph(asked, cores, threads):
     assert torch_threads(asked, cores) == threads
+
+
+# ---- while it loads, and while it runs ---------------------------------------------------------------
+
+
+class SlowPolicy(Policy):
+    """Loads until the test lets it go on."""
+
+    def __init__(self, **options) -> None:
+        self.gate = threading.Event()
+        super().__init__(**options)
+
+    def _load(self):
+        self._progress(25, 100)
+        assert self.gate.wait(LOADING)
+        return super()._load()
+
+
+@pytest.fixture
+def loading(graph):
+    """A policy that is loading, spun as `ros2 run` spins it."""
+    node = node_of(SlowPolicy, guidance='off')
+    running = threading.Event()
+    running.set()
+    thread = threading.Thread(target=node.spin, args=(running.is_set,), daemon=True)
+    thread.start()
+    graph.ros.nodes.append(node)
+    wait_for(lambda: graph.said('loading tiny_yam'), 'it loads')
+    yield node
+    node.gate.set()
+    running.clear()
+    thread.join(LOADING)
+    assert not thread.is_alive()
+
+
+def set_parameter(graph, **values):
+    parameters = [Parameter(name, value=value).to_parameter_msg() for name, value in values.items()]
+    request = SetParametersAtomically.Request(parameters=parameters)
+    name = '/tr_vam/policy/set_parameters_atomically'
+    return graph.ros.call(SetParametersAtomically, name, request).result
+
+
+def test_while_a_model_loads_its_state_and_progress_are_told(graph, loading):
+    for _ in range(2):
+        state = graph.ros.call(GetState, '/tr_vam/policy/get_state', GetState.Request(), 2.0)
+        assert state.current_state.id == LifecycleMsg.TRANSITION_STATE_CONFIGURING
+    wait_for(
+        lambda: any(v.value == '25' for m in graph.diagnostics for v in m.status[0].values),
+        'a quarter is loaded',
+    )
+    count = len(graph.diagnostics)
+    wait_for(lambda: len(graph.diagnostics) > count, 'diagnostics go on', 3.0)
+    loading.gate.set()
+    wait_for(lambda: graph.said('active'), 'it is active', LOADING)
+    wait_for(lambda: graph._requests.get_subscription_count(), 'it takes requests')
+    wait_for(lambda: loading._chunks.get_subscription_count(), 'its chunks are heard')
+    graph.replan(request_id=1)
+
+
+def test_a_stop_does_not_wait_for_the_model(graph):
+    node = node_of(SlowPolicy, guidance='off')
+    graph.ros.nodes.append(node)
+    running = threading.Event()
+    running.set()
+    thread = threading.Thread(target=node.spin, args=(running.is_set,), daemon=True)
+    thread.start()
+    wait_for(lambda: graph.said('loading tiny_yam'), 'it loads')
+    running.clear()
+    thread.join(2.0)
+    assert not thread.is_alive()
+    node.gate.set()
+
+
+def test_a_fault_while_loading_leaves_the_node_alive_and_is_said(graph, loading, monkeypatch):
+    monkeypatch.setattr(Policy, '_load', lambda self: 1 / 0)
+    loading.gate.set()
+    wait_for(lambda: graph.said('tiny_yam: not loaded: ZeroDivisionError'), 'the fault')
+    state = graph.ros.call(GetState, '/tr_vam/policy/get_state', GetState.Request())
+    assert state.current_state.id == LifecycleMsg.PRIMARY_STATE_UNCONFIGURED
+
+
+def test_another_guidance_holds_from_the_next_episode_on(graph):
+    graph.start(guidance='off')
+    graph.replan(request_id=1, index=0)
+    assert set_parameter(graph, guidance='flat', settings='guidance.plan_weight=0').successful
+    same, _ = graph.replan(request_id=2, index=1)
+    other, _ = graph.replan(request_id=3, key='scene1/task1/seed0/ep1', index=0)
+    assert (same.schedule, list(same.branches)) == ('off', ['conditional'])
+    assert (other.schedule, list(other.branches)) == ('flat', ['conditional', 'null'])
+    assert other.scale == 1.0 and other.plan_weight == 0.0
+
+
+@pytest.mark.parametrize(
+    ('change', 'words'),
+    [
+        ({'guidance': 'strong'}, 'off, flat, adaptive, replay'),
+        ({'guidance': 'replay'}, 'replay'),
+        ({'settings': 'video.steps=3'}, 'more than the weights of guidance'),
+        ({'settings': 'guidance.cap=-1'}, 'cap'),
+        ({'seed': 3}, 'read-only'),
+    ],
+)
+def test_a_change_that_a_running_policy_cannot_take_is_refused_and_changes_nothing(
+    graph, change, words
+):
+    graph.start(guidance='off')
+    result = set_parameter(graph, **change)
+    assert not result.successful and words in result.reason
+    ratio, _ = graph.replan(request_id=1)
+    assert ratio.schedule == 'off'
+
+
+def test_pictures_that_were_fitted_otherwise_than_in_training_are_refused(graph):
+    graph.start(guidance='off', settings='image.resize_mode=crop')
+    at = graph.ask(1)
+    graph.observe(at, frame_id='stacked_stretch')
+    wait_for(lambda: graph.said("fitted by resize_mode 'stretch', but the model was trained with"), 'it')
+    assert not graph.chunks
+    graph.observe(at + 1, frame_id='stacked_crop')
+    wait_for(lambda: graph.chunks, 'the chunk of the right picture')

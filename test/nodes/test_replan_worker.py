@@ -1,5 +1,6 @@
 """The request protocol, with a policy whose speed the test decides."""
 
+import re
 import threading
 from types import SimpleNamespace
 
@@ -7,6 +8,7 @@ import numpy as np
 import pytest
 
 from test.ros import wait_for
+from tr_vam_ros.errors import InputError
 from tr_vam_ros.nodes.observations import Observations
 from tr_vam_ros.nodes.replan_worker import ReplanWorker
 
@@ -139,12 +141,43 @@ def test_a_new_episode_key_resets_the_policy_once(rig):
     assert rig.policy.resets == [('go', 'e0'), ('go', 'e1')]
 
 
-def test_a_replan_that_fails_is_reported_and_the_next_one_works(rig):
+def test_a_change_of_the_policy_waits_for_the_next_episode(rig):
     rig.observe(SECOND)
-    rig.policy.fail_next = MemoryError('out of memory')
+    order = []
+    rig.policy.reset_episode = lambda instruction, key: order.append(key)
+    rig.ask(1, 'e0', 0)
+    wait_for(lambda: len(rig.published) == 1, 'an answer')
+    rig.worker.before_next_episode(lambda: order.append('dropped'))
+    rig.worker.before_next_episode(lambda: order.append('changed'))
+    rig.ask(2, 'e0', 1)
+    wait_for(lambda: len(rig.published) == 2, 'an answer')
+    for request_id, key in ((3, 'e1'), (4, 'e2')):
+        rig.ask(request_id, key, 0)
+        wait_for(lambda: len(rig.published) == request_id, 'an answer')
+    assert order == ['e0', 'changed', 'e1', 'e2']
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
+@pytest.mark.parametrize(
+    ('fault', 'words'),
+    [
+        (MemoryError(), 'out of memory .*; use precision bfloat16'),
+        (OutOfMemoryError('CUDA out of memory.\n Tried 2 GiB'), 'out of memory .CUDA.* 2 GiB.; use'),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: 9 bytes"), 'out of mem.*; use'),
+        (ValueError('a fault\nof two lines'), '^replan failed: ValueError: a fault of two lines$'),
+        (InputError('replan: weights produced nan'), '^replan: weights produced nan$'),
+    ],
+)
+def test_a_replan_that_fails_is_refused_with_the_reason_and_the_next_one_works(rig, fault, words):
+    rig.observe(SECOND)
+    rig.policy.fail_next = fault
     rig.ask(1)
-    wait_for(lambda: any('out of memory' in r for r in rig.reports), 'the report')
-    assert rig.refused == [(1, 'replan failed: MemoryError: out of memory')]
+    wait_for(lambda: rig.reports, 'the report')
+    ((request, reason),) = rig.refused
+    assert request == 1 and re.search(words, reason) and rig.reports == [reason]
     rig.ask(2)
     wait_for(lambda: rig.published, 'the next answer')
 

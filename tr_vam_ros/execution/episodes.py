@@ -88,6 +88,15 @@ class Episodes:
         self.succeeded = ''
         self._last: EpisodeEvent | None = None
 
+    def change(self, instruction: str, episode_seconds: float) -> None:
+        """Instruction ('' keeps the present one) and length of the episodes that begin from now on.
+
+        Raises InputError on an instruction that is too long, and changes nothing.
+        """
+        if instruction:
+            self._instruction = check_instruction(instruction)
+        self._settings = replace(self._settings, episode_seconds=episode_seconds)
+
     def check(self, instruction: str | None) -> None:
         check_instruction(self._instruction if instruction is None else instruction)
 

@@ -21,7 +21,7 @@ from tr_vam_ros.execution.settings import MODES, Settings
 from tr_vam_ros.execution.timeline import SECOND, Timeline
 from tr_vam_ros.msg import ActionChunk, Episode, ExecutorState, ReplanRequest, SimEvent
 from tr_vam_ros.nodes.diagnostics import ERROR, OK, WARN, Diagnostics
-from tr_vam_ros.nodes.parameters import declare, parameter
+from tr_vam_ros.nodes.parameters import declare, on_change, parameter
 from tr_vam_ros.nodes.runtime import (
     LatestMessage,
     nanoseconds,
@@ -55,9 +55,11 @@ _EVENTS = {'start': Episode.START, 'closing': Episode.CLOSING, 'end': Episode.EN
 @dataclass
 class Parameters:
     episode_prefix: str = parameter('robot', 'first part of every episode key')
-    instruction: str = parameter('', 'instruction of new episodes until set_instruction comes')
+    instruction: str = parameter(
+        '', 'instruction of new episodes until set_instruction comes', live=True
+    )
     episode_seconds: float = parameter(
-        60.0, 'an episode ends after this, s from its first request; 0: never', low=0.0
+        60.0, 'an episode ends after this, s from its first request; 0: never', low=0.0, live=True
     )
     mode: str = parameter(
         'sync', 'ask for the next chunk at standstill, or while the arms move', choices=MODES
@@ -126,6 +128,13 @@ class ChunkExecutorNode(Node):
             ),
             self,
             guard=CollisionGuard() if p.collision_guard else lambda path: '',
+        )
+        on_change(
+            self,
+            p,
+            lambda new: self._machine.episodes.change(
+                new.instruction if new.instruction != p.instruction else '', new.episode_seconds
+            ),
         )
         self._diagnostics = Diagnostics(self)
         names = {'left': p.left_trajectory_topic, 'right': p.right_trajectory_topic}

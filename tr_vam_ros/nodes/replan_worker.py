@@ -66,6 +66,7 @@ class ReplanWorker:
         self._busy_id: tuple[str, int] | None = None
         self._answered: tuple[Wanted, Observation, Any] | None = None
         self._episode: tuple[str, str] | None = None  # what the policy was last reset to
+        self._change: Callable[[], None] | None = None  # of the policy, before its next episode
         self._wake = observations.changed
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name='replan', daemon=True)
@@ -89,6 +90,11 @@ class ReplanWorker:
             self._busy_id = identity
         with self._wake:
             self._wake.notify_all()
+
+    def before_next_episode(self, change: Callable[[], None]) -> None:
+        """Calls `change` on the worker's thread, between two episodes; a later one replaces it."""
+        with self._lock:
+            self._change = change
 
     def cancel(self) -> None:
         """Nothing is published after this returns, until the next `submit`."""
@@ -124,12 +130,15 @@ class ReplanWorker:
             except InputError as error:
                 self._fail(*job, observation, str(error))
             except Exception as error:  # noqa: BLE001 - the node outlives any fault of a replan
-                reason = f'replan failed: {type(error).__name__}: {error}'
-                self._fail(*job, observation, reason)
+                self._fail(*job, observation, _reason(error))
 
     def _answer(self, generation: int, request: Wanted, observation: Observation) -> None:
         episode = (request.instruction, request.episode_key)
         if episode != self._episode:
+            with self._lock:
+                change, self._change = self._change, None
+            if change is not None:
+                change()
             self._policy.reset_episode(*episode)
             self._episode = episode
         self._thinking(True)
@@ -179,6 +188,21 @@ class ReplanWorker:
                 if observation is not None:
                     self._refuse(request, observation, message)
         self._report(message)
+
+
+def _reason(error: Exception) -> str:
+    said = ' '.join(str(error).split())
+    # Torch has an exception of its own for a GPU, and for the CPU a RuntimeError with these words.
+    if (
+        isinstance(error, MemoryError)
+        or type(error).__name__ == 'OutOfMemoryError'
+        or "can't allocate memory" in said
+    ):
+        return (
+            f'replan failed: out of memory ({said or "no further word"}); use precision bfloat16, '
+            "guidance 'off', a smaller preset or another device"
+        )
+    return f'replan failed: {type(error).__name__}: {said}'
 
 
 def _frozen_rows(request: Wanted) -> np.ndarray | None:

@@ -28,6 +28,8 @@ from tr_vam_ros.vam.typed_yaml import build, read_mapping
 GUIDANCE_SCHEDULES = ('off', 'flat', 'adaptive', 'replay')
 NULL_TEXTS = ('zeros_before_projection', 'zeros_after_projection', 'empty_prompt')
 BRANCH_NOISES = ('common', 'independent')
+# What is done to a camera's picture that has not the aspect of its view.
+RESIZE_MODES = ('stretch', 'crop', 'pad')
 
 
 @dataclass(frozen=True)
@@ -39,9 +41,15 @@ class ImageConfig:
     # What it is resized to before encoding; 0 keeps the side. tiny_libero halves the image.
     encode_height: int = 0
     encode_width: int = 0
+    # How cameras of another aspect were brought to this size in training (embodiments/views.py).
+    resize_mode: str = 'stretch'
 
     def __post_init__(self) -> None:
         require_positive(self, 'height', 'width')
+        require(
+            self.resize_mode in RESIZE_MODES,
+            f"resize_mode is '{self.resize_mode}'; use one of {', '.join(RESIZE_MODES)}",
+        )
         require(
             (self.encode_height > 0) == (self.encode_width > 0)
             and min(self.encode_height, self.encode_width) >= 0,
